@@ -90,7 +90,7 @@ def hanging(given, tmp_path) -> Iterator[tuple[subprocess.Popen[bytes], int, psu
     os.close(inner)
     started = Path(given["STARTED"])
     try:
-        wait_until(lambda: started.exists() and started.read_text().strip() != "", 60, "the part has begun")
+        wait_until(lambda: started.exists() and started.read_text().strip() != "", "the part has begun")
         yield script, terminal, psutil.Process(int(started.read_text()))
     finally:
         script.terminate()  # it ends what it has started

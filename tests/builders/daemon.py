@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def running_daemon(folder: Path, *words: str) -> Iterator[RunningDaemon]:
     finally:
         if address.exists():
             stop_daemon(address, 0.0)
-        wait_for(lambda: not is_running(pid), "the daemon has ended")
+        wait_until(lambda: not is_running(pid), "the daemon has ended")
         assert b"Traceback" not in log.read_bytes()[said:], log.read_bytes()[said:].decode()
 
 
@@ -105,10 +105,6 @@ def seeing_daemon(folder: Path, model: Path, *words: str, **options: Any) -> Ite
         yield daemon
 
 
-def wait_for(holds: Callable[[], bool], what: str, seconds: float = BOUND_SECONDS) -> None:
-    wait_until(holds, seconds, what)
-
-
 def worker_of(daemon: RunningDaemon) -> int:
     return process_of(daemon, "penstock.worker")
 
@@ -116,7 +112,7 @@ def worker_of(daemon: RunningDaemon) -> int:
 def process_of(daemon: RunningDaemon, module: str) -> int:
     """The first one that was started to run that module, as soon as there is one."""
     found: list[int] = []
-    wait_for(lambda: bool(found.extend(processes_of(daemon, module)) or found), module)
+    wait_until(lambda: bool(found.extend(processes_of(daemon, module)) or found), module)
     return found[0]
 
 

@@ -157,7 +157,7 @@ def messages_to(link: LinkSocket, or_until: Callable[[], bool] = lambda: False) 
             found.append(message)
         return bool(found) or or_until()
 
-    wait_until(looked, BOUND_SECONDS, "a machine says something")
+    wait_until(looked, "a machine says something")
     return found
 
 
@@ -171,5 +171,5 @@ def listeners(pids: set[int]) -> list[Any]:
 
 
 def wait_for_ranks(other: OtherMachine, count: int = 1) -> list[int]:
-    wait_until(lambda: len(other.note_ranks()) >= count, BOUND_SECONDS, "its ranks")
+    wait_until(lambda: len(other.note_ranks()) >= count, "its ranks")
     return other.note_ranks()

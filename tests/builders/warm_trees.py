@@ -155,7 +155,7 @@ class WarmTrees:
 
     def take_back(self, tree: PrivateSession) -> None:
         for name in tree.adapters.names():
-            wait_until(lambda name=name: is_unloaded(tree, name), 60, f"nobody uses {name}")
+            wait_until(lambda name=name: is_unloaded(tree, name), f"nobody uses {name}")
         with self._lock:
             self._free.append(tree)
 
@@ -163,7 +163,7 @@ class WarmTrees:
         """No tree is lent, and none has a request or a block in use."""
         assert len(self._free) == len(self._trees), "a tree was not given back"
         for tree in self._trees:
-            wait_until(lambda tree=tree: is_idle(tree.transport.stats()), 60, "the tree is idle")
+            wait_until(lambda tree=tree: is_idle(tree.transport.stats()), "the tree is idle")
             assert not tree.transport._pending and not tree.adapters.names()
 
     @contextmanager
@@ -218,7 +218,7 @@ class LentTrees:
         """Whoever comes next finds it idle, and nothing of a request with the same number is still on its way: what a
         later request is told comes behind it."""
         if tree.transport.error is None and not tree.transport.is_closed:
-            wait_until(lambda: is_idle(tree.transport.stats()), 60, "the tree is idle")
+            wait_until(lambda: is_idle(tree.transport.stats()), "the tree is idle")
             arrived: queue.SimpleQueue[PendingRequest] = queue.SimpleQueue()
             with tree.stream([5], SamplingParams(max_tokens=1), arrived.put) as stream:
                 while not stream.is_over:

@@ -37,7 +37,7 @@ def loop_face(llm: LLM) -> AsyncLLM:
     return face
 
 
-def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
+def wait_until(holds: Callable[[], bool], what: str, seconds: float = BOUND_SECONDS) -> None:
     """Look again and again, the less often the longer it has lasted: what takes seconds is seen a twentieth later."""
     began = time.monotonic()
     while not holds():
@@ -91,7 +91,7 @@ def stop(*pids: int) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     for pid in pids:
-        wait_until(lambda: is_stopped(pid), BOUND_SECONDS, f"{pid} is stopped")  # noqa: B023
+        wait_until(lambda: is_stopped(pid), f"{pid} is stopped")  # noqa: B023
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def stopped(*pids: int) -> Iterator[None]:
 
 def assert_gone(pids: Iterable[int]) -> None:
     pids = list(pids)
-    wait_until(lambda: not any(map(is_running, pids)), BOUND_SECONDS, f"the end of {pids}")
+    wait_until(lambda: not any(map(is_running, pids)), f"the end of {pids}")
 
 
 def runtime_folders() -> set[str]:
@@ -125,7 +125,7 @@ def write_unnoticed(path: Path, content: bytes) -> None:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         return path.stat().st_ctime_ns != before.st_ctime_ns
 
-    wait_until(has_changed, BOUND_SECONDS, "another time of change")
+    wait_until(has_changed, "another time of change")
 
 
 @contextmanager

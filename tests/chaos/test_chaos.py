@@ -16,7 +16,7 @@ import pytest
 from builders.chaos.clients import KINDS, Clients, leftovers
 from builders.chaos.faults import FAULTS, Fault
 from builders.chaos.world import WELL_SECONDS, World
-from builders.daemon import wait_for
+from builders.watching import wait_until
 
 SEED = int(os.environ.get("PENSTOCK_CHAOS_SEED", 0))
 ONLY = [name for name in os.environ.get("PENSTOCK_CHAOS_ONLY", "").split(",") if name]
@@ -43,7 +43,7 @@ def test_no_good_request_is_lost_without_its_cause(seconds: float) -> None:
             report(clients)
             assert not clients.wrong, f"seed {SEED}: " + "\n".join(clients.wrong)
             print(world.stop_daemon())
-            wait_for(lambda: not world.processes(), f"nothing is left of {world.processes()}", WELL_SECONDS)
+            wait_until(lambda: not world.processes(), f"nothing is left of {world.processes()}", WELL_SECONDS)
             assert not leftovers(world.runtime)
             assert shared_memory() <= shared
             assert not world.changed_canaries()
@@ -67,7 +67,7 @@ def go_through(fault: Fault, world: World, chance: random.Random) -> None:
         take_back()
         if fault.hurts_daemon:
             world.hurt_daemon()
-    wait_for(world.is_well, f"seed {SEED}: all is well after: {fault.name}", WELL_SECONDS)
+    wait_until(world.is_well, f"seed {SEED}: all is well after: {fault.name}", WELL_SECONDS)
 
 
 def shared_memory() -> set[str]:

@@ -150,10 +150,10 @@ def test_its_router_learns_from_the_events_what_the_worker_has_and_how_busy_it_i
                 index.read(events.recv_multipart()[-1])
             return index.prefix(tokens, 32) == 2
 
-        wait_until(is_told, 60, "the events tell of the last prompt")
+        wait_until(is_told, "the events tell of the last prompt")
     driver.ask(tokens, stop_conditions={"max_tokens": 1})  # whose blocks are found, so that there is a rate of hits
     driver.engine.attach_snapshot_publisher(published)
-    wait_until(lambda: published.snapshots, 60, "the worker tells its load")
+    wait_until(lambda: published.snapshots, "the worker tells its load")
     assert published.snapshots[0].kv_total_blocks == driver.registered.llm.total_kv_blocks
     assert 0 < published.snapshots[0].kv_cache_hit_rate <= 1
 

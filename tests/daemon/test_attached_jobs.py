@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from builders.watching import BOUND_SECONDS, wait_until
+from builders.watching import wait_until
 
 from penstock import LLM
 from penstock.frontend import cli
@@ -74,7 +74,7 @@ def test_a_client_replays_a_run_of_its_own_and_the_daemon_gets_its_tokens_alone(
     with LLM("pocket", connect=str(daemon.address), quiet=True) as attached:
         attached.batch(source, last)
         # Drafts are checked where they pay, and for a while the steps of a busy machine may say that they don't.
-        wait_until(lambda: has_drafts(attached, replay=last), BOUND_SECONDS, "a run has drafts of the last one")
+        wait_until(lambda: has_drafts(attached, replay=last), "a run has drafts of the last one")
     config = {"method": "replay", "file": str(last)}
     with LLM("pocket", connect=str(daemon.address), quiet=True, speculative_config=config) as attached:
-        wait_until(lambda: has_drafts(attached), BOUND_SECONDS, "a run has drafts of the last one")
+        wait_until(lambda: has_drafts(attached), "a run has drafts of the last one")

@@ -10,9 +10,9 @@ from typing import Any
 
 import psutil
 import pytest
-from builders.daemon import models, wait_for
+from builders.daemon import models
 from builders.later import Later
-from builders.watching import module_of
+from builders.watching import module_of, wait_until
 
 from penstock.frontend.daemon.background import daemon_status, start_daemon, stop_daemon
 from penstock.protocol.attach import DaemonStatus
@@ -56,7 +56,7 @@ def until(client: "openai.OpenAI", batch_id: str, status: str, least: int = 0) -
         batch = client.batches.retrieve(batch_id)
         return batch.status == status and batch.request_counts.completed >= least
 
-    wait_for(holds, f"{status}, {least} done")
+    wait_until(holds, f"{status}, {least} done")
     return client.batches.retrieve(batch_id)
 
 
@@ -72,7 +72,7 @@ def test_a_batch_goes_on_after_daemon_and_worker_were_killed_or_stopped_and_has_
         stop_daemon(address, 1.0)
     with started(address) as (status, client):
         assert client.batches.retrieve(batch_id).request_counts.completed >= 10
-        wait_for(lambda: daemon_status(address).models[0].state == "ready", "the model is loaded")
+        wait_until(lambda: daemon_status(address).models[0].state == "ready", "the model is loaded")
         children = psutil.Process(status.pid).children(recursive=True)
         os.kill(next(child.pid for child in children if module_of(child.pid).startswith("penstock.worker")), 9)
         batch = until(client, batch_id, "completed")

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from builders.daemon import PlainClient, models, wait_for, worker_of
+from builders.daemon import PlainClient, models, worker_of
 from builders.watching import stopped, wait_until
 
 from penstock import AdapterError, SamplingParams
@@ -47,18 +47,18 @@ def test_clients_at_once_get_what_each_gets_alone_and_seeds_are_counted_for_each
 def test_a_client_that_dies_or_leaves_a_stream_leaves_nothing_running(daemon, attached):
     next(stream := attached.stream("Tell me", LONG))
     stream.close()
-    wait_for(daemon.has_nothing_to_do, "its blocks are free")
+    wait_until(daemon.has_nothing_to_do, "its blocks are free")
     client = subprocess.Popen(
         [sys.executable, "-c", CLIENT, str(daemon.address)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     try:
         assert client.stdout.readline() == b"attached\n"
         with stopped(worker_of(daemon)):  # none of its requests ends by being answered
-            wait_for(lambda: attached.stats().running > 0, "its requests run")
+            wait_until(lambda: attached.stats().running > 0, "its requests run")
             client.kill()
             client.wait(60)
-            wait_for(lambda: attached.stats().running == 0, "its requests have ended")
-        wait_for(daemon.has_nothing_to_do, "its blocks are free")
+            wait_until(lambda: attached.stats().running == 0, "its requests have ended")
+        wait_until(daemon.has_nothing_to_do, "its blocks are free")
     finally:
         client.kill()
         client.wait()
@@ -72,7 +72,7 @@ def test_a_client_that_reads_nothing_delays_nobody_and_costs_little(daemon, atta
         client.ask(*requests, params=[params])
         # Everything of it has been computed, though nobody has read a word.
         assert attached.generate(QUESTIONS, GREEDY, use_tqdm=False)[0].error_code == 200
-        wait_for(daemon.has_nothing_to_do, "all is computed")
+        wait_until(daemon.has_nothing_to_do, "all is computed")
         running, num_tokens = len(requests), 0
         while running:
             for piece in client.hear().deltas:
@@ -105,7 +105,7 @@ def test_an_idle_daemon_uses_next_to_nothing(daemon, attached):
         threading.Event().wait(1.0)
         return sum(map(ticks, processes)) - before <= 2  # hundredths of a second
 
-    wait_until(is_asleep_for_a_second, 60, "a second of rest")
+    wait_until(is_asleep_for_a_second, "a second of rest")
 
 
 def ticks(pid):
@@ -144,8 +144,8 @@ def test_an_adapter_is_loaded_for_all_and_again_after_a_death(roomy, folder):
         assert other.list_loras() == ["polite"] and asked(other, "polite") == 200
         restarts = roomy.model("a").restarts
         os.kill(worker_of(roomy), signal.SIGKILL)
-        wait_for(lambda: roomy.model("a").restarts == restarts + 1, "its death is seen")
-        wait_for(lambda: roomy.model("a").state == "ready", "it is started again")
+        wait_until(lambda: roomy.model("a").restarts == restarts + 1, "its death is seen")
+        wait_until(lambda: roomy.model("a").state == "ready", "it is started again")
         assert other.list_loras() == ["polite"] and asked(other, "polite") == 200
         other.unload_lora("polite")
         assert llm.list_loras() == [] and asked(llm, "polite") == 400
@@ -172,7 +172,7 @@ def test_an_adapter_is_a_model_over_http_and_looking_at_models_leases_none(roomy
     with roomy.attach("a") as llm:
         llm.load_lora("polite", folder)
         assert sorted(named()) == ["a", "b", "polite"]
-    wait_for(lambda: named() and roomy.model("a").state == "unloaded", "looking keeps nothing loaded")
+    wait_until(lambda: named() and roomy.model("a").state == "unloaded", "looking keeps nothing loaded")
     body = {"model": "polite", "prompt": [1, 2], "max_tokens": 4, "ignore_eos": True}
     reply = httpx.post(f"{http}/v1/completions", json=body, timeout=60)  # loads its model, and it with that
     assert reply.json()["usage"]["completion_tokens"] == 4

@@ -5,8 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from builders.daemon import RunningDaemon, wait_for
-from builders.watching import is_running
+from builders.daemon import RunningDaemon
+from builders.watching import is_running, wait_until
 
 from penstock import LLM, ConfigError, SamplingParams
 from penstock.frontend.daemon.background import start_daemon, stop_daemon
@@ -85,5 +85,5 @@ def test_start_starts_one_daemon_whose_model_is_shared_by_whoever_asks_for_the_s
 def test_a_daemon_that_lingers_ends_when_nobody_has_needed_it_for_a_while(usual):
     start_daemon(["--no-http", "--linger", "0.2"], usual)
     lock = process_of(usual)
-    wait_for(lambda: lock is None or not is_running(lock.pid), "it has ended")
-    wait_for(lambda: not usual.exists(), "its socket is removed")
+    wait_until(lambda: lock is None or not is_running(lock.pid), "it has ended")
+    wait_until(lambda: not usual.exists(), "its socket is removed")

@@ -14,8 +14,8 @@ import httpx
 import msgspec
 import psutil
 import pytest
-from builders.daemon import RunningDaemon, models, process_of, processes_of, wait_for, worker_of
-from builders.watching import BOUND_SECONDS, assert_gone, is_running, shared_while, stop
+from builders.daemon import RunningDaemon, models, process_of, processes_of, worker_of
+from builders.watching import BOUND_SECONDS, assert_gone, is_running, shared_while, stop, wait_until
 
 from penstock import ConfigError, EngineDeadError, PenstockError, RequestOutput, SamplingParams
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
@@ -61,7 +61,7 @@ def test_answers_go_on_in_the_new_processes_when_one_of_their_model_dies(slow, p
             next(refusing)
             kept = threads.submit(llm.generate, [[1, 2, 3]] * 2, asked, use_tqdm=False)
             over_http = threads.submit(streamed_over_http, slow, seed=0, max_tokens=200)
-            wait_for(lambda: slow.model("a").stats.running == 8, "all of them run")
+            wait_until(lambda: slow.model("a").stats.running == 8, "all of them run")
             os.kill(worker_of(slow), signal.SIGKILL)
             with pytest.raises(EngineDeadError, match="worker"):
                 list(refusing)
@@ -109,7 +109,7 @@ def killed_and_held(daemon: RunningDaemon) -> int:
             started[:] = [pid for pid in processes_of(daemon, "penstock.worker") if pid != own]
         return bool(started)
 
-    wait_for(is_started, "the model is started again")
+    wait_until(is_started, "the model is started again")
     stop(*started)
     return started[0]
 
@@ -125,7 +125,7 @@ def test_who_leaves_during_a_restart_is_gone_and_who_dies_with_two_workers_has_f
             os.kill(worker, signal.SIGCONT)
             assert waiting.result()[0].error_code == 200
         assert next(piece.notice for piece in staying if piece.notice)
-        wait_for(lambda: slow.model("a").stats.running == 1, "only the one that stays runs")
+        wait_until(lambda: slow.model("a").stats.running == 1, "only the one that stays runs")
         os.kill(worker, signal.SIGKILL)
         with pytest.raises(EngineDeadError, match="worker.* at the death before"):
             list(staying)
@@ -158,7 +158,7 @@ def test_a_configuration_is_read_again_without_dropping_anyone(slow):
         with slow.attach("a") as other:
             assert other._session.attached.plan.max_model_len == 512
         assert {model.name for model in slow.status().models} == {"a", "c"}
-    wait_for(lambda: len(slow.status().models) == 2, "the old one has left")
+    wait_until(lambda: len(slow.status().models) == 2, "the old one has left")
     slow.config.write_text("[models.a]\nmodel = 3.5\nblock_size = 1\n")
     with pytest.raises(ConfigError, match="block_size=1"):
         reload_daemon(slow.address)
@@ -173,14 +173,14 @@ def test_a_shutdown_lets_what_runs_end_and_takes_nothing_new(slow):
         children = slow.processes()
         stopping = threading.Thread(target=stop_daemon, args=(slow.address, 600.0))
         stopping.start()
-        wait_for(lambda: slow.status().is_draining, "it shuts down")
+        wait_until(lambda: slow.status().is_draining, "it shuts down")
         with pytest.raises(ConfigError, match="shutting down"):
             slow.attach("a")
         assert list(stream)[-1].error_code == 200
         stopping.join(60)
         with pytest.raises(EngineDeadError, match="has ended or closed the connection"):
             llm.generate([[1]], PARAMS, use_tqdm=False)
-    wait_for(lambda: not any(map(is_running, children)), "nothing is left")
+    wait_until(lambda: not any(map(is_running, children)), "nothing is left")
 
 
 def test_requests_have_as_long_as_the_owner_has_set_and_are_told_what_ended_them(start, monkeypatch):
@@ -208,7 +208,7 @@ def test_a_shutdown_during_a_load_ends_it_and_tells_who_waits(start, monkeypatch
     daemon = start(models("a"))
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(daemon.attach, "a")
-        wait_for(lambda: daemon.model("a").state == "loading", "it is loading")
+        wait_until(lambda: daemon.model("a").state == "loading", "it is loading")
         stop_daemon(daemon.address, 0.0)
         with pytest.raises(PenstockError, match="shutting down|closed the connection"):
             waiting.result(60)

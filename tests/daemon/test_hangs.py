@@ -21,8 +21,8 @@ import msgspec
 import psutil
 import pytest
 from builders.cases import for_each
-from builders.daemon import RunningDaemon, models, wait_for, worker_of
-from builders.watching import assert_gone, bounded, is_running, module_of, stop, stopped
+from builders.daemon import RunningDaemon, models, worker_of
+from builders.watching import assert_gone, bounded, is_running, module_of, stop, stopped, wait_until
 
 from penstock import LLM, EngineDeadError, PenstockError, SamplingParams
 from penstock.frontend import cli
@@ -134,7 +134,7 @@ def test_only_the_very_process_that_wrote_the_lock_is_ever_ended(tmp_path):
 def test_what_a_daemon_leaves_behind_when_it_ends_is_killed_and_counted(monkeypatch, count, left):
     monkeypatch.setattr(ending, "_TREE_SECONDS", 0.0)
     with subprocess.Popen(["sh", "-c", f"{'sleep 600 & ' * count} exec sleep 600"]) as one:
-        wait_for(lambda: len(psutil.Process(one.pid).children()) == count, "it has started its children")
+        wait_until(lambda: len(psutil.Process(one.pid).children()) == count, "it has started its children")
         children = [child.pid for child in psutil.Process(one.pid).children()]
         daemon = DaemonProcess(one.pid, os.pidfd_open(one.pid))
         first, second = daemon.end()
@@ -206,7 +206,7 @@ def test_adapters_of_a_worker_that_hangs_leave_other_models_as_they_are(start, t
         worker = worker_of(daemon)
         with daemon.attach("good") as good, stopped(worker):
             loads = [in_thread(hung.load_lora, f"hung{number}", folder) for number in range(8)]
-            wait_for(lambda: sum(load.is_alive() for load in loads) == 8, "all loads are under way")
+            wait_until(lambda: sum(load.is_alive() for load in loads) == 8, "all loads are under way")
             assert bounded(lambda: is_answered(good))
             bounded(lambda: good.load_lora("polite", folder))
             assert bounded(good.list_loras) == ["polite"]
@@ -225,7 +225,7 @@ def test_templates_that_never_end_hold_up_their_own_model_or_client_alone(start)
         for _ in range(3):
             in_thread(endless.chat, HI, PARAMS)
             in_thread(chat, address, "endless")
-        wait_for(lambda: is_rendering(daemon), "a template has begun")
+        wait_until(lambda: is_rendering(daemon), "a template has begun")
         assert bounded(lambda: is_answered(good))
         assert bounded(lambda: chat(address, "good")) == 200
         with daemon.attach("endless") as other:  # what needs no template

@@ -9,7 +9,8 @@ import msgspec
 import psutil
 import pytest
 from builders.cases import for_each
-from builders.daemon import PlainClient, grown_by_at_most, models, running_daemon, wait_for
+from builders.daemon import PlainClient, grown_by_at_most, models, running_daemon
+from builders.watching import wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -138,7 +139,7 @@ def test_random_bytes_harm_only_their_sender(small, good):
             for _ in range(chance.randrange(1, 9)):
                 sent[chance.randrange(4, len(sent)) if len(sent) > 4 else 0 : 0] = chance.randbytes(1)
             client.send(len(sent).to_bytes(4, "little") + bytes(sent))
-    wait_for(small.has_nothing_to_do, "nothing of them runs")
+    wait_until(small.has_nothing_to_do, "nothing of them runs")
 
 
 @for_each("model, options", [("/nowhere", {}), ("pocket", {"max_num_seqs": 3})])
@@ -200,11 +201,11 @@ def test_of_requests_with_one_number_the_first_runs_and_the_others_are_refused(s
         assert refused == Counter(numbers) - Counter(set(numbers))
         client.send(Drop(sorted(dropped)))
         left = set(numbers) - dropped
-        wait_for(lambda: small.model().stats.running + small.model().stats.waiting == len(left), "the dropped ended")
+        wait_until(lambda: small.model().stats.running + small.model().stats.waiting == len(left), "the dropped ended")
         # A number is free when its request has ended.
         client.ask(*(text(number) for number in sorted(dropped)))
         assert {piece.number: piece.error_code for piece in client.ends(len(dropped))} == dict.fromkeys(dropped, 200)
-    wait_for(small.has_nothing_to_do, "those that ran ended with their client")
+    wait_until(small.has_nothing_to_do, "those that ran ended with their client")
 
 
 def test_what_was_read_and_is_answered_is_not_held_any_more(small, good):
@@ -243,19 +244,19 @@ def test_a_flood_of_requests_is_bounded_and_does_not_stand_before_others(small, 
     with PlainClient(small).attach() as client, grown_by_at_most(small, 64):
         sent = flood(small, client, 100_000)
         assert sent < 50_000, "the rest waits outside"
-        wait_for(lambda: small.model().stats.waiting > 1000, "many of them wait in the engine")
+        wait_until(lambda: small.model().stats.waiting > 1000, "many of them wait in the engine")
         before = small.model().stats
         assert answers(good)
         after = small.model().stats
         # The places are all the flood's, for 900 steps each: one is given up after eight. Some steps pass while a
         # request is on its way.
         assert after.steps - before.steps < 900 and after.waiting > 1000
-    wait_for(small.has_nothing_to_do, "all of it has gone with its client")
+    wait_until(small.has_nothing_to_do, "all of it has gone with its client")
     sent = []
     for _ in range(2):
         with PlainClient(small).attach() as client:
             sent.append(flood(small, client, 8_000))
-        wait_for(small.has_nothing_to_do, "it has gone")
+        wait_until(small.has_nothing_to_do, "it has gone")
     assert min(sent) > 0.7 * max(sent) > 0
 
 
@@ -265,8 +266,8 @@ def test_answers_that_nobody_reads_are_held_within_the_budget(small, good):
     with PlainClient(small).attach() as client, grown_by_at_most(small, 90):
         before = small.model().stats.generated_tokens
         client.ask(*(text(number, is_streamed=number % 2 == 1) for number in range(32)), params=[params])
-        wait_for(lambda: small.model().stats.generated_tokens > before, "it begins")
-        wait_for(small.has_nothing_to_do, "all is computed, or ended")
+        wait_until(lambda: small.model().stats.generated_tokens > before, "it begins")
+        wait_until(small.has_nothing_to_do, "all is computed, or ended")
         assert answers(good)
         codes = Counter(piece.error_code for piece in client.ends(32))
         assert codes[200] > 0 and codes[429] > 0 and sum(codes.values()) == 32
@@ -287,7 +288,7 @@ def test_connections_that_say_nothing_are_bounded_and_keep_nobody_out(small, goo
                 strangers[-1].send(b"\x40")
         with small.attach() as llm:
             assert answers(llm)
-        wait_for(lambda: daemon.num_fds() < before + 80, "those that wait longest have gone")
+        wait_until(lambda: daemon.num_fds() < before + 80, "those that wait longest have gone")
     finally:
         for stranger in strangers:
             stranger.close()

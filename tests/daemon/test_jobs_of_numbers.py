@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import numpy
 from builders.cases import for_each
-from builders.daemon import wait_for
 from builders.daemon_numbers import LONG, QUESTIONS, TEXTS
 from builders.daemon_numbers import said as body_of
 from builders.later import Later
+from builders.watching import wait_until
 
 from penstock import PoolingParams
 
@@ -76,7 +76,7 @@ def test_a_batch_of_vectors_over_http_has_the_bytes_of_a_job(numbers_daemon, vec
     with openai.OpenAI(base_url=numbers_daemon.status().http + "/v1", api_key="none", max_retries=0) as client:
         file = client.files.create(file=("in.jsonl", content.encode()), purpose="batch")
         batch = client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h")
-        wait_for(lambda: client.batches.retrieve(batch.id).status == "completed", "it has ended")
+        wait_until(lambda: client.batches.retrieve(batch.id).status == "completed", "it has ended")
         batch = client.batches.retrieve(batch.id)
         answers, errors = (client.files.content(each).read() for each in (batch.output_file_id, batch.error_file_id))
     assert answers == b"".join(job.output.read_bytes().splitlines(keepends=True)[:3])

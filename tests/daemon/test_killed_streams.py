@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 from builders.adapters import adapter
-from builders.daemon import RunningDaemon, wait_for
+from builders.daemon import RunningDaemon
 from builders.mixed_requests import ADD_FORMAT, ADD_TOOLS
 from builders.plugin_package import plugin_package
 from builders.seeing_model import as_url, picture
-from builders.watching import BOUND_SECONDS, module_of
+from builders.watching import BOUND_SECONDS, module_of, wait_until
 
 from penstock import BeamSearchParams, RequestOutput, SamplingParams
 from penstock.frontend.models.model_names import BUNDLED
@@ -87,12 +87,12 @@ def victims(daemon: RunningDaemon) -> list[int]:
     def is_settled() -> bool:
         return len(found()) == len(KILLED) * sum(model.state == "ready" for model in daemon.status().models)
 
-    wait_for(is_settled, "every model has all of its processes, or none")
+    wait_until(is_settled, "every model has all of its processes, or none")
     return found()
 
 
 def wait_for_deaths(daemon: RunningDaemon, count: int) -> None:
-    wait_for(lambda: sum(model.restarts for model in daemon.status().models) == count, f"the death number {count}")
+    wait_until(lambda: sum(model.restarts for model in daemon.status().models) == count, f"the death number {count}")
 
 
 def answer(client: httpx.Client, path: str, body: dict[str, Any], progress: Progress) -> list[Any]:

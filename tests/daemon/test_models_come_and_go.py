@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from builders.cases import for_each
-from builders.daemon import PlainClient, RunningDaemon, models, wait_for, worker_of
-from builders.watching import is_running
+from builders.daemon import PlainClient, RunningDaemon, models, worker_of
+from builders.watching import is_running, wait_until
 
 from penstock import ConfigError, EngineDeadError, OutOfMemoryError, SamplingParams
 from penstock.frontend.console import logs
@@ -56,7 +56,7 @@ def configured(shared) -> Callable[[str], RunningDaemon]:
 @pytest.fixture
 def leaving(configured) -> RunningDaemon:
     daemon = configured(LEAVING)
-    wait_for(lambda: [each.state for each in daemon.status().models] == ["unloaded"] * 2, "nothing is used any more")
+    wait_until(lambda: [each.state for each in daemon.status().models] == ["unloaded"] * 2, "nothing is used any more")
     return daemon
 
 
@@ -66,8 +66,8 @@ def test_a_model_is_loaded_on_first_use_and_leaves_after_a_while_of_quiet(leavin
         assert (leaving.model("a").state, leaving.model("b").state) == ("ready", "unloaded")
         assert leaving.model("a").clients == 1
     children = leaving.processes()[1:]
-    wait_for(lambda: leaving.model("a").state == "unloaded", "a is unloaded")
-    wait_for(lambda: not any(map(is_running, children)), "its processes have ended")
+    wait_until(lambda: leaving.model("a").state == "unloaded", "a is unloaded")
+    wait_until(lambda: not any(map(is_running, children)), "its processes have ended")
 
 
 def brought(daemon, model, **options):
@@ -91,7 +91,7 @@ def test_a_model_that_a_script_brings_is_anothers_with_the_same_options_and_nobo
     assert {model.name for model in daemon.status().models} == {"a", "b", "own", "own-2"}
     for client in clients:
         client.close()
-    wait_for(lambda: [model.name for model in daemon.status().models] == ["a", "b"], "nobody uses them")
+    wait_until(lambda: [model.name for model in daemon.status().models] == ["a", "b"], "nobody uses them")
     client, again = brought(daemon, folder)
     assert isinstance(again, Attached)
     client.close()
@@ -110,7 +110,7 @@ def test_a_name_that_the_owner_takes_over_is_the_owners_for_good(leaving, tmp_pa
     client.close()
     with leaving.attach("owned"):
         pass
-    wait_for(lambda: leaving.model("owned").state == "unloaded", "it is unloaded, and known")
+    wait_until(lambda: leaving.model("owned").state == "unloaded", "it is unloaded, and known")
 
 
 def test_a_model_in_use_is_never_taken_away_for_another_which_waits_for_that_use_to_end(configured):
@@ -123,7 +123,7 @@ def test_a_model_in_use_is_never_taken_away_for_another_which_waits_for_that_use
     configured(models("a", "b", load_wait=600, **settings))
     with ThreadPoolExecutor(1) as thread:
         second = thread.submit(daemon.attach, "b")
-        wait_for(lambda: daemon.model("b").state == "loading", "b wants to be loaded")
+        wait_until(lambda: daemon.model("b").state == "loading", "b wants to be loaded")
         first.close()  # a is idle now, and gives way at once
         with second.result(60):
             assert [daemon.model(name).state for name in "ab"] == ["unloaded", "ready"]
@@ -172,11 +172,11 @@ def test_a_model_that_cannot_come_back_is_tried_again_after_pauses_until_it_can(
     with daemon.attach("a") as llm:
         folder.rename(tmp_path / "away")
         os.kill(worker_of(daemon), signal.SIGKILL)
-        wait_for(lambda: "was found" in daemon.model("a").error, "it cannot come back")
+        wait_until(lambda: "was found" in daemon.model("a").error, "it cannot come back")
         with pytest.raises(FileNotFoundError):
             llm.generate([[1, 2]], PARAMS, use_tqdm=False)
         (tmp_path / "away").rename(folder)
-        wait_for(lambda: daemon.model("a").state == "ready", "it has come back")
+        wait_until(lambda: daemon.model("a").state == "ready", "it has come back")
         assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
 
 
@@ -187,7 +187,7 @@ def test_a_client_stays_with_the_files_that_its_model_had_when_it_attached(confi
         shutil.copy(folder / "config.json", tmp_path)
         os.replace(tmp_path / "config.json", folder / "config.json")
         os.kill(worker_of(daemon), signal.SIGKILL)
-        wait_for(lambda: daemon.model("a").restarts == 1, "its death is seen")
+        wait_until(lambda: daemon.model("a").restarts == 1, "its death is seen")
         with pytest.raises(EngineDeadError, match="files that have changed"):
             llm.generate([[1, 2]], PARAMS, use_tqdm=False)
         with daemon.attach("a") as other:
@@ -215,10 +215,10 @@ def test_a_preload_that_dies_is_tried_again_and_one_that_is_refused_is_said(star
     (tmp_path / "refused").mkdir()
     monkeypatch.setenv("PENSTOCK_FAULTS", f"worker.start=until:{tmp_path / 'go'}")
     daemon = start(models("a", more="preload = true") + f'[models.b]\nmodel = "{tmp_path}/refused"\npreload = true\n')
-    wait_for(lambda: daemon.model("a").state == "loading" and len(daemon.processes()) > 1, "it is loading")
+    wait_until(lambda: daemon.model("a").state == "loading" and len(daemon.processes()) > 1, "it is loading")
     os.kill(worker_of(daemon), signal.SIGKILL)
     (tmp_path / "go").touch()
-    wait_for(lambda: daemon.model("a").state == "ready", "it is loaded again by itself")
+    wait_until(lambda: daemon.model("a").state == "ready", "it is loaded again by itself")
     said = logs.daemon_log(daemon.address).read_text()
     assert "a could not be loaded: The worker 0 process" in said and "b could not be loaded: " in said
     assert daemon.model("b").state == "failed"

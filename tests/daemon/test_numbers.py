@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy
 import pytest
-from builders.daemon import processes_of, wait_for
+from builders.daemon import processes_of
 from builders.daemon_numbers import LONG, TEXTS, said
 from builders.raw_http import connected, posted
-from builders.watching import stopped
+from builders.watching import stopped, wait_until
 
 from penstock import LLM, AsyncLLM, PoolingParams
 from penstock.protocol.errors import ConfigError, RequestError
@@ -75,9 +75,9 @@ def test_a_request_for_numbers_leaves_nothing_when_its_client_does(numbers_daemo
     given = {"model": "vectors", "input": ["a hen " * 40] * 64}
     with stopped(*processes_of(numbers_daemon, "penstock.worker")), connected(http.base_url.port) as client:
         client.sendall(posted(given, "/v1/embeddings"))
-        wait_for(lambda: not numbers_daemon.has_nothing_to_do("vectors"), "the texts are waited for")
-    wait_for(lambda: numbers_daemon.has_nothing_to_do("vectors"), "the texts have been left")
-    wait_for(lambda: "penstock_held_bytes 0\n" in http.get("/metrics").text, "their memory is given back")
+        wait_until(lambda: not numbers_daemon.has_nothing_to_do("vectors"), "the texts are waited for")
+    wait_until(lambda: numbers_daemon.has_nothing_to_do("vectors"), "the texts have been left")
+    wait_until(lambda: "penstock_held_bytes 0\n" in http.get("/metrics").text, "their memory is given back")
 
 
 def test_numbers_outlive_the_processes_that_compute_them(numbers_daemon, http):
@@ -87,7 +87,7 @@ def test_numbers_outlive_the_processes_that_compute_them(numbers_daemon, http):
     workers = processes_of(numbers_daemon, "penstock.worker")
     with ThreadPoolExecutor(4) as threads, stopped(*workers):
         replies = [threads.submit(http.post, "/v1/embeddings", json=given) for _ in range(4)]
-        wait_for(lambda: numbers_daemon.model("vectors").stats.running > 0, "they have begun")
+        wait_until(lambda: numbers_daemon.model("vectors").stats.running > 0, "they have begun")
         for pid in workers:
             os.kill(pid, signal.SIGKILL)
     assert [said(reply.result())["data"] for reply in replies] == [wanted] * 4

@@ -21,9 +21,9 @@ import pexpect
 import psutil
 import pytest
 from builders.cases import for_each
-from builders.daemon import RunningDaemon, models, wait_for, worker_of
+from builders.daemon import RunningDaemon, models, worker_of
 from builders.starts import python_path
-from builders.watching import is_running
+from builders.watching import is_running, wait_until
 
 from penstock import LLM, SamplingParams
 from penstock.frontend import cli
@@ -69,7 +69,7 @@ def test_a_hub_that_says_nothing_keeps_no_daemon_from_its_start_and_a_wrong_name
     settings = read_settings(None, ["far/away", "pocket"], {"preload": True}, {}, None)
     monkeypatch.setattr(server, "_CHECK_SECONDS", 1.0)  # as long as threads may take to begin beside other tests
     asyncio.run(server.require_models(settings.models.values()))
-    wait_for(lambda: sorted(asked) == ["far/away", "pocket"], "both are looked for, each in a thread of its own")
+    wait_until(lambda: sorted(asked) == ["far/away", "pocket"], "both are looked for, each in a thread of its own")
     settings = read_settings(None, ["far/away", "desk=wrong"], {"preload": True}, {}, None)
     monkeypatch.setattr(server, "_CHECK_SECONDS", 60)
     with pytest.raises(ModelNotFoundError, match="desk could not be loaded: No model was found"):
@@ -104,7 +104,7 @@ def test_health_tells_loading_from_ready_and_the_server_is_alive_all_the_while(s
     assert body["error"]["message"] == "Loading a." and body["error"]["code"] == 503
     assert ask(http, "/ping") == (200, {"status": "ok"})
     (tmp_path / "go").touch()
-    wait_for(lambda: ask(http, "/health")[0] == 200, "it is loaded")
+    wait_until(lambda: ask(http, "/health")[0] == 200, "it is loaded")
     assert ask(http, "/health")[1] == {"status": "ok", "models": {"a": "ok"}}
 
 
@@ -113,7 +113,7 @@ def test_why_a_model_failed_or_died_is_told_by_health_ps_status_and_logs(start, 
     broken.mkdir(parents=True)
     more = f'[models.b]\nmodel = "{broken}"\npreload = true\n'
     daemon = start(models("a", more="preload = true") + more, *HTTP)
-    wait_for(lambda: [daemon.model(name).state for name in "ab"] == ["ready", "failed"], "both were tried")
+    wait_until(lambda: [daemon.model(name).state for name in "ab"] == ["ready", "failed"], "both were tried")
     status, body = ask(daemon.status().http, "/health")
     why = "has no config.json, so it is not a model's folder"
     assert (status, body["status"], body["models"]) == (503, "failed", {"a": "ok", "b": "failed"})
@@ -150,7 +150,7 @@ def test_in_the_foreground_of_a_terminal_it_ends_when_that_is_closed(address):
     terminal.expect("penstock is ready")
     pids = [terminal.pid, *(child.pid for child in psutil.Process(terminal.pid).children(recursive=True))]
     terminal.ptyproc.fileobj.close()  # the system sends SIGHUP, as for a window that is closed
-    wait_for(lambda: not terminal.isalive() and not any(map(is_running, pids)), "all of its processes have ended")
+    wait_until(lambda: not terminal.isalive() and not any(map(is_running, pids)), "all of its processes have ended")
     assert not address.exists()
 
 
@@ -173,7 +173,7 @@ def test_a_day_of_a_daemon(address, said):
         assert status == 0 and "desk (ready)" in text and "clients  1" in text
         status, text = said("stop", "desk", *socket)
         assert status == 1 and "1 client uses desk, so it stays loaded" in text
-    wait_for(lambda: said("stop", "desk", *socket) == (0, "desk is unloaded.\n"), "nobody uses desk any more")
+    wait_until(lambda: said("stop", "desk", *socket) == (0, "desk is unloaded.\n"), "nobody uses desk any more")
     assert "desk (unloaded)" in said("status", *socket)[1]
     assert "serves no model 'dusk'" in said("stop", "dusk", *socket)[1]
     assert said("reload", *socket) == (0, "The configuration was reloaded: nothing changed.\n")

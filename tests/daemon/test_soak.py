@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from builders.daemon import RunningDaemon, running_daemon, wait_for, worker_of
+from builders.daemon import RunningDaemon, running_daemon, worker_of
 from builders.traffic import KINDS, Traffic
-from builders.watching import module_of
+from builders.watching import module_of, wait_until
 
 from penstock import SamplingParams
 
@@ -48,7 +48,7 @@ def test_mixed_traffic_leaves_everything_as_it_was():
                 for role, size in resident_of(daemon).items():
                     resident[role].append(size)
                 print(period, {role: round(sizes[-1], 1) for role, sizes in resident.items()}, flush=True)
-                wait_for(
+                wait_until(
                     lambda: bool(traffic.wrong) or not traffic.stalled(), "every kind of client is answered", BOUND
                 )
                 assert not traffic.wrong, "\n".join(traffic.wrong)
@@ -59,8 +59,8 @@ def test_mixed_traffic_leaves_everything_as_it_was():
             for role, sizes in resident.items():
                 print(f"{role}: {' '.join(f'{size:.1f}' for size in sizes)} MiB")
             assert not traffic.wrong, "\n".join(traffic.wrong)
-            wait_for(daemon.has_nothing_to_do, "blocks are free", BOUND)
-            wait_for(lambda: has_settled(held_by(daemon), before), f"back to {before}, from {held_by(daemon)}", BOUND)
+            wait_until(daemon.has_nothing_to_do, "blocks are free", BOUND)
+            wait_until(lambda: has_settled(held_by(daemon), before), f"back to {before}, from {held_by(daemon)}", BOUND)
             assert daemon.model().restarts == PERIODS - 1
         for role, sizes in resident.items():
             warm, *later = sizes[COLD:]
@@ -95,6 +95,6 @@ def kill_worker(daemon: RunningDaemon, traffic: Traffic) -> None:
     restarts = daemon.model().restarts
     traffic.noticed_death()
     os.kill(worker_of(daemon), signal.SIGKILL)
-    wait_for(lambda: daemon.model().restarts > restarts, "its death is seen")
-    wait_for(lambda: daemon.model().state == "ready", "it is started again", BOUND)
+    wait_until(lambda: daemon.model().restarts > restarts, "its death is seen")
+    wait_until(lambda: daemon.model().state == "ready", "it is started again", BOUND)
     traffic.noticed_death()

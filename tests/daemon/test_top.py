@@ -106,7 +106,7 @@ def test_the_screen_sorts_fits_any_width_and_stops_the_chosen_request(slow):
         person.sees_text("It goes on.")
         person.type("cy")
         person.sees_text("was stopped.")
-        wait_until(slow.has_nothing_to_do, 60, "it has ended")
+        wait_until(slow.has_nothing_to_do, "it has ended")
         person.sees_text("no requests of yours")
         person.type("q")
         assert person.sees_end() == 0 and person.left_echo_on

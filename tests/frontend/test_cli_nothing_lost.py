@@ -99,7 +99,7 @@ def test_a_kill_or_a_ctrl_c_loses_no_answer_and_shows_no_traceback(shell_model, 
         try:
             run.stdin.write("\n".join([SHORT] * FINISHED + [LONG]))
             run.stdin.close()
-            wait_until(has_lines(partial, FINISHED), BOUND, "the short answers")
+            wait_until(has_lines(partial, FINISHED), "the short answers", BOUND)
             run.send_signal(number)
             assert run.wait(BOUND) == status
             told = run.stderr.read()

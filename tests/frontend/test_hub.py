@@ -12,7 +12,7 @@ from builders.cases import for_each
 from builders.gguf_file import write_gguf
 from builders.hub import hub_with_empty_cache, point_at
 from builders.tiny_model import tiny_model
-from builders.watching import BOUND_SECONDS, wait_until
+from builders.watching import wait_until
 from huggingface_hub import constants
 
 from penstock.frontend import cli
@@ -138,7 +138,7 @@ def test_two_that_want_the_same_file_fetch_it_once(hub, made, tmp_path):
     with ThreadPoolExecutor(2) as threads:
         found = [threads.submit(find_model, "owner/tiny", is_quiet=True) for _ in range(2)]
         assert hub.is_stopped.wait(60)
-        wait_until(lambda: hub.num_listings() == 2, BOUND_SECONDS, "the other one has looked for it, too")
+        wait_until(lambda: hub.num_listings() == 2, "the other one has looked for it, too")
         hub.go_on.set()
     first, second = (each.result().folder for each in found)
     assert first == second and (first / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()

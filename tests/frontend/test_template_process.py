@@ -95,7 +95,7 @@ def test_a_conversation_that_is_being_rendered_ends_with_the_model():
     with ThreadPoolExecutor(1) as threads:
         asking = threads.submit(text, processes, ENDLESS, turn)
         pool = processes.pool
-        wait_until(lambda: pool._all and pool._all[0]._process, 60, "the process of the conversation")
+        wait_until(lambda: pool._all and pool._all[0]._process, "the process of the conversation")
         processes.close()
         assert isinstance(asking.result(60), RequestError)
     assert isinstance(text(processes, "{{ 1 }}", turn), RequestError)

@@ -113,13 +113,13 @@ def test_a_watchdog_looks_only_while_somebody_waits_and_never_without_a_bound(lo
     unbounded.stop()
     looks.is_waited_for = True
     looks.watchdog.wake()
-    wait_until(lambda: len(looks.seconds) > 2, 60, "it looks")
+    wait_until(lambda: len(looks.seconds) > 2, "it looks")
     looks.is_waited_for = False
-    wait_until(lambda: looks.is_asleep, 60, "it sleeps")
+    wait_until(lambda: looks.is_asleep, "it sleeps")
     before = len(looks.seconds)
     looks.is_waited_for = True
     looks.watchdog.wake()
-    wait_until(lambda: len(looks.looks_before) == 2, 60, "it begins anew")
+    wait_until(lambda: len(looks.looks_before) == 2, "it begins anew")
     assert looks.looks_before == [0, before], "it looked once more"
 
 
@@ -129,10 +129,10 @@ def test_time_in_which_the_watchdog_did_not_run_itself_does_not_count(looks, mon
     monkeypatch.setattr("penstock.frontend.session.tree.watchdog.time.monotonic", lambda: monotonic() + clock.ahead)
     looks.is_waited_for = True
     looks.watchdog.wake()
-    wait_until(lambda: bool(looks.seconds), 60, "it looks")
+    wait_until(lambda: bool(looks.seconds), "it looks")
     clock.ahead = 3600.0
     before = len(looks.seconds)
-    wait_until(lambda: len(looks.seconds) > before + 2, 60, "it looks again")
+    wait_until(lambda: len(looks.seconds) > before + 2, "it looks again")
     assert max(looks.seconds) <= 0.04 + 1e-9
 
 
@@ -173,7 +173,7 @@ def sleeps(pid: int) -> bool:
 def test_who_computes_could_have_worked_as_long_as_it_had_a_core(start, tmp_path):
     has_begun = tmp_path / "begun"  # until then it also waits for the files that it reads
     pid, begun, counted = start(f"open({str(has_begun)!r}, 'w').close()\n{COMPUTES}"), time.monotonic(), 0.0
-    wait_until(has_begun.exists, 60, "it computes")
+    wait_until(has_begun.exists, "it computes")
     process = Process(pid)
     while counted < 0.1:
         counted += process.chance(60.0).seconds
@@ -190,7 +190,7 @@ def test_a_process_is_known_by_the_time_of_its_start():
 def test_who_computes_or_reads_misses_nothing(start, body):
     pid, progress = start(body), Progress()
     if body == PARENT:
-        wait_until(lambda: bool(descendants([pid])) and sleeps(pid), 60, "its child runs")
+        wait_until(lambda: bool(descendants([pid])) and sleeps(pid), "its child runs")
     progress.count([pid], 0.01)
     progress.missed = 5.0
 
@@ -198,7 +198,7 @@ def test_who_computes_or_reads_misses_nothing(start, body):
         progress.count([pid], 0.01)
         return progress.missed == 0.0
 
-    wait_until(has_progress, 120, "progress")
+    wait_until(has_progress, "progress", 120)
 
 
 def missed(pid: int) -> float:
@@ -210,11 +210,11 @@ def missed(pid: int) -> float:
 
 def test_who_sleeps_could_have_worked_and_misses_all_that_passes_and_who_is_stopped_is_known_as_such(start):
     pid = start(SLEEPS)
-    wait_until(lambda: sleeps(pid), 60, "it sleeps")
+    wait_until(lambda: sleeps(pid), "it sleeps")
     assert Process(pid).chance(3.0) == (3.0, False, False)
     assert missed(pid) == 3.0  # what came before the first look is not known
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: is_stopped(pid), 60, "it is stopped")
+    wait_until(lambda: is_stopped(pid), "it is stopped")
     assert Process(pid).chance(3.0).is_stopped
 
 
@@ -222,7 +222,7 @@ def test_who_waits_for_the_lock_of_another_is_not_at_fault(start, tmp_path):
     with open(tmp_path / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         pid = start("import fcntl, sys; fcntl.flock(open(sys.argv[1], 'w'), fcntl.LOCK_EX)", lock.name)
-        wait_until(lambda: sleeps(pid), 60, "it waits")
+        wait_until(lambda: sleeps(pid), "it waits")
         assert missed(pid) == 0.0
 
 

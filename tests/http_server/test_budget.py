@@ -37,8 +37,8 @@ def server(quick, budget) -> Iterator[Served]:
 
 
 def all_is_given_back(server: Served, budget: Budget) -> None:
-    wait_until(lambda: budget.used == 0, 60, "all bytes are given back")
-    wait_until(server.is_idle, 60, "nothing runs")
+    wait_until(lambda: budget.used == 0, "all bytes are given back")
+    wait_until(server.is_idle, "nothing runs")
     assert server.stats().free_blocks == server.stats().blocks
 
 
@@ -74,7 +74,7 @@ def test_whenever_clients_leave_nothing_stays_charged(server, budget, stage, how
         connection.sendall(STAGES[stage])
     if b"\r\n\r\n" in STAGES[stage]:
         arrived = lambda: budget.used > 0 or select.select(connections, [], [], 0)[0]  # noqa: E731
-        wait_until(arrived, 60, "the requests have arrived")
+        wait_until(arrived, "the requests have arrived")
     for connection in connections:
         if how == "resets":
             reset(connection)
@@ -99,7 +99,7 @@ def test_answers_that_were_read_leave_nothing_charged_and_who_asks_for_more_than
     with connected(server.port) as connection:
         connection.sendall(posted(greedy | {"stream": True}))
         said = connection.recv(1000)  # and no more, until it was ended
-        wait_until(server.is_idle, 60, "it was ended")
+        wait_until(server.is_idle, "it was ended")
         said += heard(connection)
     assert b"ask for less at once" in said[-400:] and b"data: [DONE]\n\n" in said[-40:]
     all_is_given_back(server, budget)
@@ -122,7 +122,7 @@ def test_one_connection_does_not_take_the_share_of_others(server, budget):
         half = posted({"prompt": "a", "user": "x" * (8 * MIB // 5)})[:-10]
         for _ in range(8):  # 6 MiB of 8 may be theirs
             stack.enter_context(connected(server.port)).sendall(half)
-        wait_until(lambda: budget.used > 5 * MIB, 60, "the budget is used up")
+        wait_until(lambda: budget.used > 5 * MIB, "the budget is used up")
         for _ in range(5):
             assert answered(server).status_code == 200
         assert budget.used > 5 * MIB
@@ -136,7 +136,7 @@ def test_where_all_is_taken_bodies_that_take_their_time_give_way(server, budget,
         slow = [stack.enter_context(connected(server.port)) for _ in range(3)]
         for connection in slow:
             connection.sendall(half)
-        wait_until(lambda: budget.used > 5 * MIB, 60, "they are read")
+        wait_until(lambda: budget.used > 5 * MIB, "they are read")
         body = {**SHORT, "user": "x" * (MIB // 3)}
         assert answered(server, body).status_code == 429, "they have their time"
         monkeypatch.setattr(body_module, "_PATIENCE", 0.0)
@@ -204,7 +204,7 @@ def test_keys_have_a_share_each_however_many_connections_they_use(quick, keys):
         for _ in range(2):
             connection = stack.enter_context(connected(server.port))
             connection.sendall(posted(half, Authorization="Bearer first")[:-10])
-        wait_until(lambda: budget.used > 1.5 * MIB, 60, "they are read")
+        wait_until(lambda: budget.used > 1.5 * MIB, "they are read")
         for key, status in (("first", 429), ("second", 200)):
             reply = answered(server, SHORT | half, headers={"Authorization": f"Bearer {key}"})
             assert reply.status_code == status

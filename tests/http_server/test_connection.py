@@ -50,7 +50,7 @@ def told(reply):
 def wait_until_read(echo, num_bytes):
     """Wait until the server holds these bytes of a head that is not complete."""
     held = echo.context.open.all
-    wait_until(lambda: num_bytes in [len(each._buffer) for each in held()], 60, f"{num_bytes} bytes are read")
+    wait_until(lambda: num_bytes in [len(each._buffer) for each in held()], f"{num_bytes} bytes are read")
 
 
 @on_both_loops
@@ -85,7 +85,7 @@ def test_pipelined_requests_are_answered_in_their_order_one_at_a_time(echo):
 def test_a_client_that_pipelines_without_end_is_no_longer_read(echo):
     with connected(echo.port) as connection:
         connection.sendall(got("/wait"))
-        wait_until(lambda: echo.application.running == 1, 60, "it waits")
+        wait_until(lambda: echo.application.running == 1, "it waits")
         [held] = echo.context.open.busy
         connection.setblocking(False)
         sent = unread = 0
@@ -102,7 +102,7 @@ def test_a_client_that_pipelines_without_end_is_no_longer_read(echo):
         echo.application.released.set()
         connection.settimeout(60)
         assert replies(until_answered(connection, 5))[4].status == 200
-    wait_until(lambda: echo.application.running == 0, 60, "it has ended with its client")
+    wait_until(lambda: echo.application.running == 0, "it has ended with its client")
     echo.application.released.clear()
 
 
@@ -164,7 +164,7 @@ def test_nothing_behind_a_refused_request_or_a_body_that_goes_wrong_is_answered(
     for wrong in (b"x\r\n", b"2\r\n{}x", b"0\r\nGET /hidden HTTP/1.1\r\n\r\n", b"f" * 10_000, b"1;" + b"a" * 10_000):
         found = replies(spoken(echo.port, CHUNKED + wrong + GET))
         assert [reply.status for reply in found] == [400], wrong
-    wait_until(lambda: echo.application.running == 0, 60, "the applications have heard of it")
+    wait_until(lambda: echo.application.running == 0, "the applications have heard of it")
 
 
 @on_both_loops
@@ -181,31 +181,31 @@ def test_the_application_hears_at_once_that_its_client_is_gone(echo):
     for how in ("close", "half", "reset"):
         with connected(echo.port) as connection:
             connection.sendall(got("/wait"))
-            wait_until(lambda: echo.application.running == 1, 60, "it waits")
+            wait_until(lambda: echo.application.running == 1, "it waits")
             if how == "half":
                 connection.shutdown(socket.SHUT_WR)
             elif how == "reset":
                 reset(connection)
             else:
                 connection.close()
-            wait_until(lambda: echo.application.running == 0, 60, "it has heard of it")
+            wait_until(lambda: echo.application.running == 0, "it has heard of it")
     with connected(echo.port) as connection:  # with some of its answer unread
         connection.sendall(got("/bytes?n=30000000"))
-        wait_until(lambda: any(each.has_unread_answer for each in echo.context.open.busy), 60, "it is answered")
+        wait_until(lambda: any(each.has_unread_answer for each in echo.context.open.busy), "it is answered")
         connection.shutdown(socket.SHUT_WR)
-        wait_until(lambda: echo.application.running == 0, 60, "it has heard of it")
+        wait_until(lambda: echo.application.running == 0, "it has heard of it")
     with connected(echo.port) as connection:  # in the middle of a body
         connection.sendall(request(b"hello")[:-1])
-        wait_until(lambda: echo.application.running == 1, 60, "it reads")
+        wait_until(lambda: echo.application.running == 1, "it reads")
         connection.close()
-        wait_until(lambda: echo.application.running == 0 and echo.application.bodies[-1] == -1, 60, "it has heard")
+        wait_until(lambda: echo.application.running == 0 and echo.application.bodies[-1] == -1, "it has heard")
 
 
 @on_both_loops
 def test_a_client_that_reads_slowly_holds_little_of_its_answer(echo):
     with connected(echo.port) as connection:
         connection.sendall(got("/bytes?n=30000000"))
-        wait_until(lambda: any(each.has_unread_answer for each in echo.context.open.busy), 60, "it is sent")
+        wait_until(lambda: any(each.has_unread_answer for each in echo.context.open.busy), "it is sent")
         [held] = echo.context.open.busy
         assert held._transport.get_write_buffer_size() <= 200_000
         number = 0

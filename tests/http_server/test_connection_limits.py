@@ -60,7 +60,7 @@ def test_silent_clients_are_shed_in_time():
         connections = {name: held.enter_context(silent(echo.port, *sent)) for name, sent in SILENT.items()}
         for name, connection in connections.items():
             assert is_closed(connection), name
-        wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 60, "nothing is left of them")
+        wait_until(lambda: len(echo.context.open) == echo.application.running == 0, "nothing is left of them")
 
 
 # What comes first, and what then comes again and again.
@@ -91,7 +91,7 @@ def test_bytes_that_trickle_hold_no_place():
                 except OSError:
                     del connections[name]
             time.sleep(0.01)
-        wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 60, "nothing is left of them")
+        wait_until(lambda: len(echo.context.open) == echo.application.running == 0, "nothing is left of them")
 
 
 @for_each("loop", LOOPS)
@@ -126,7 +126,7 @@ def test_one_whose_answer_is_on_its_way_never_goes(loop):
         computed, sent = held.enter_context(connected(echo.port)), held.enter_context(connected(echo.port))
         computed.sendall(WAIT)
         sent.sendall(b"GET /bytes?n=30000000 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        wait_until(lambda: len(echo.context.open.busy) == 2, 60, "both are busy")
+        wait_until(lambda: len(echo.context.open.busy) == 2, "both are busy")
         for _ in range(3):
             with connected(echo.port) as third:
                 assert is_closed(third)
@@ -169,13 +169,13 @@ def test_an_answer_that_nobody_reads_holds_no_place_for_good():
             for more in ("Connection: close", "X: y"):
                 with connected(echo.port) as connection:
                     connection.sendall(f"GET {path}?n=30000000 HTTP/1.1\r\nHost: x\r\n{more}\r\n\r\n".encode())
-                    wait_until(lambda: echo.application.running > 0, 60, "it is answered")
-                    wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 60, "it is cut off")
+                    wait_until(lambda: echo.application.running > 0, "it is answered")
+                    wait_until(lambda: len(echo.context.open) == echo.application.running == 0, "it is cut off")
         with connected(echo.port) as connection:  # one that ends its body after the answer has begun
             connection.sendall(request(b"", "/early?n=30000000", Content_Length="5"))
-            wait_until(lambda: any(each.has_unread_answer for each in echo.context.open.sending), 60, "it is answered")
+            wait_until(lambda: any(each.has_unread_answer for each in echo.context.open.sending), "it is answered")
             connection.sendall(b"hello")
-            wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 60, "it is cut off")
+            wait_until(lambda: len(echo.context.open) == echo.application.running == 0, "it is cut off")
 
 
 def test_clients_that_never_read_nor_leave_after_a_refusal_or_send_trailers_without_end_are_cut_off():
@@ -184,10 +184,10 @@ def test_clients_that_never_read_nor_leave_after_a_refusal_or_send_trailers_with
         with pytest.raises(OSError):
             for _ in range(1 << 20):  # a gibibyte: more than anybody takes of who was refused
                 connection.sendall(b"x" * 1000)
-        wait_until(lambda: len(echo.context.open) == 0, 60, "its place is free")
+        wait_until(lambda: len(echo.context.open) == 0, "its place is free")
         most = 1 << 33  # no machine sends that much within the time limit
         assert endless_trailers(echo.port, most) < most
-        wait_until(lambda: echo.application.running == len(echo.context.open) == 0, 60, "nothing is left of it")
+        wait_until(lambda: echo.application.running == len(echo.context.open) == 0, "nothing is left of it")
 
 
 @for_each("sent", [
@@ -232,15 +232,15 @@ def test_a_client_that_leaves_or_falls_silent_in_its_handshake_or_after_it_gives
     with answering(LOOPS[loop], context, header_timeout=600.0) as echo:
         for leave in (socket.socket.close, reset, lambda each: each.shutdown(socket.SHUT_WR)):
             with silent(echo.port, HELLO) as connection:
-                wait_until(lambda: len(echo.context.open) == 1, 60, "it is counted")
+                wait_until(lambda: len(echo.context.open) == 1, "it is counted")
                 leave(connection)
-                wait_until(lambda: len(echo.context.open) == 0, 60, "its place is free")
+                wait_until(lambda: len(echo.context.open) == 0, "its place is free")
     with answering(LOOPS[loop], context, header_timeout=1.0) as echo:
         for said in (HELLO, b""):
             with silent(echo.port, said) as connection:
                 assert is_closed(connection)
         assert spoken_secretly(echo.port, b"GET / HT") == b""
-        wait_until(lambda: len(echo.context.open) == 0, 60, "their places are free")
+        wait_until(lambda: len(echo.context.open) == 0, "their places are free")
 
 
 @for_each("loop", LOOPS)

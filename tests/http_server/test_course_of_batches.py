@@ -82,7 +82,7 @@ class Course:
             found = self.batch(batch_id, owner)
             return found.status in statuses and found.request_counts.completed >= least
 
-        wait_until(holds, BOUND, f"{statuses}, {least} done")
+        wait_until(holds, f"{statuses}, {least} done", BOUND)
         return self.batch(batch_id, owner)
 
     def lines(self, file_id: str | None, owner: str = "") -> list[Any]:
@@ -130,7 +130,7 @@ def test_a_batch_that_is_cancelled_or_expires_keeps_its_answers_and_says_what_ha
     batch = found.until(late, "expired")
     answers, errors = found.lines(batch.output_file_id), found.lines(batch.error_file_id)
     assert answers and len(answers) + len(errors) == 200 and errors[0]["error"]["code"] == "batch_expired"
-    wait_until(lambda: not list(found.folder.rglob("*put.jsonl*")), BOUND, "nothing of the job is left")
+    wait_until(lambda: not list(found.folder.rglob("*put.jsonl*")), "nothing of the job is left", BOUND)
 
 
 def test_a_batch_goes_on_after_a_restart_and_a_request_of_a_person_goes_before_it(course, slow):
@@ -187,9 +187,9 @@ def test_batches_of_a_key_that_is_gone_wait_until_it_is_back(course, tmp_path):
     gone = second if kept == first else first
     found.run(lambda: change(fewer))
     schedule = found.service._schedule
-    wait_until(lambda: set(schedule._running) == {batches[kept]}, BOUND, "one has stopped")
+    wait_until(lambda: set(schedule._running) == {batches[kept]}, "one has stopped", BOUND)
     found.run(lambda: change(found.options))
-    wait_until(lambda: len(schedule._running) == 2, BOUND, "it goes on")
+    wait_until(lambda: len(schedule._running) == 2, "it goes on", BOUND)
     assert found.batch(batches[gone], gone).status == "in_progress"
 
 
@@ -219,7 +219,7 @@ def test_a_batch_whose_answers_take_more_than_its_owner_may_keep_ends_with_those
     [fault] = batch.errors.data
     assert fault.code == "storage_quota_exceeded" and "max_stored_bytes" in fault.message
     assert 0 < len(found.lines(batch.output_file_id)) == batch.request_counts.completed < 200
-    wait_until(lambda: not list((found.folder / "batches" / batch_id).glob("*put*")), BOUND, "the journal is removed")
+    wait_until(lambda: not list((found.folder / "batches" / batch_id).glob("*put*")), "the journal is removed", BOUND)
     assert counted_without_journals(found) == found.service._store.used[""]
     with pytest.raises(ApiError, match="journal of its answers"):
         found.begin(LONG)
@@ -248,7 +248,7 @@ def test_a_batch_that_cannot_end_is_removed_with_its_journal_when_its_time_is_lo
     found.run(found.service.close)
     found.now += 3601.0 + LIFE_SECONDS
     found.restart()
-    wait_until(lambda: not list((found.folder / "batches").iterdir()), BOUND, "its folder is removed")
+    wait_until(lambda: not list((found.folder / "batches").iterdir()), "its folder is removed", BOUND)
     assert found.service._store.used[""] == 0 and not found.service.has_unfinished
 
 

@@ -47,7 +47,7 @@ def ended(client: "openai.OpenAI", content: str, endpoint: str = CHATS, **more: 
     """The batch of these lines once it has ended."""
     file = client.files.create(file=("in.jsonl", content.encode()), purpose="batch")
     batch = client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h", **more)
-    wait_until(lambda: client.batches.retrieve(batch.id).status in ("completed", "failed"), BOUND, "it has ended")
+    wait_until(lambda: client.batches.retrieve(batch.id).status in ("completed", "failed"), "it has ended", BOUND)
     return client.batches.retrieve(batch.id)
 
 
@@ -117,7 +117,7 @@ def test_an_upload_that_is_no_proper_form_is_refused_and_leaves_nothing(small, k
     [reply] = replies(spoken(small.port, head.encode() + body))
     assert reply.status == status and words in json.loads(reply.body)["error"]["message"], reply
     store = small.stored._open[0]
-    wait_until(lambda: not store.used[""], BOUND, "what was counted meanwhile is given back")
+    wait_until(lambda: not store.used[""], "what was counted meanwhile is given back", BOUND)
     assert list(store.folder.iterdir()) == []
 
 

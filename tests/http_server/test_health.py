@@ -54,7 +54,7 @@ def test_health_names_whoever_is_silent_and_is_well_again_once_it_goes_on(unwatc
 
 def test_a_tree_that_has_died_is_told_by_health_and_by_every_request(unwatched, http):
     os.kill(tree_processes(unwatched.llm)["worker 0"], signal.SIGKILL)
-    wait_until(lambda: http.get("/health").status_code == 503, 60, "health tells of it")
+    wait_until(lambda: http.get("/health").status_code == 503, "health tells of it")
     refused = http.post("/v1/completions", json=TEXT)
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
     assert refused.json()["error"]["message"].startswith("The model's processes have ended")
@@ -80,5 +80,5 @@ def test_a_health_check_alone_has_a_hung_process_ended():
         os.kill(tree_processes(server.llm)["detokenizer"], signal.SIGSTOP)
         assert "detokenizer" in httpx.get(server.address + "/health", timeout=60).text
         client = server.llm._session.transport
-        wait_until(lambda: client.error is not None, 60, "the tree is ended")
+        wait_until(lambda: client.error is not None, "the tree is ended")
         assert "detokenizer" in str(client.error)

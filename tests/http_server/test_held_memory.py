@@ -89,7 +89,7 @@ def send(attacked: Attacked, stack: ExitStack, body: bytes, number: int) -> None
 
 
 def all_is_given_back(attacked: Attacked) -> None:
-    wait_until(lambda: attacked.held == 0, 60, "everything is given back")
+    wait_until(lambda: attacked.held == 0, "everything is given back")
 
 
 TEXT = {"prompt": "a", "user": "x" * (8 * MIB - 100)}

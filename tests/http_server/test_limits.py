@@ -126,7 +126,7 @@ def test_a_request_beyond_the_queue_is_told_when_to_come_again_and_one_in_it_wai
             assert refused.status_code == 429, refused.text
             assert refused.headers["retry-after"] == "1"
             assert client.get("/health").status_code == 200
-        wait_until(lambda: client.post(COMPLETIONS, json=SHORT).status_code == 200, 60, "its place is free")
+        wait_until(lambda: client.post(COMPLETIONS, json=SHORT).status_code == 200, "its place is free")
     with served_client(paced, max_requests=1, max_queue=16) as (_, client), ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: client.post(COMPLETIONS, json=SHORT).status_code, range(8)))
     assert replies == [200] * 8
@@ -140,7 +140,7 @@ def test_a_body_that_never_comes_or_ends_is_refused_and_an_answer_that_takes_too
         said = spoken(server.port, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 50)
         assert said.startswith(b"HTTP/1.1 413")
         assert client.post(COMPLETIONS, json={**LONG, "stream": False}).status_code == 408
-        wait_until(server.is_idle, 60, "it has ended in the engine, too")
+        wait_until(server.is_idle, "it has ended in the engine, too")
 
 
 def test_places_change_hands_when_many_connections_come_at_once(paced):
@@ -172,7 +172,7 @@ def test_a_server_that_closes_lets_answers_end_for_a_time_and_waits_for_nobody_e
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         asyncio.run_coroutine_threadsafe(server.server.close(0.05), server.loop).result(60)
         assert is_closed(connection), "what is still answered after that time is cut off"
-        wait_until(server.is_idle, 60, "it has ended in the engine, too")
+        wait_until(server.is_idle, "it has ended in the engine, too")
 
 
 def test_the_page_loads_nothing_from_anywhere_else(server):

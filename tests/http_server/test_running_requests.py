@@ -68,7 +68,7 @@ def asked(client: httpx.Client, path: str, headers: dict | None = None, **fields
 def test_a_request_is_listed_while_it_runs_and_ends_when_it_is_stopped(asking, path, is_streamed):
     server, http = asking
     with asked(http, path, stream=is_streamed) as reply:
-        wait_until(lambda: listed(http, 3), 60, "it is being answered")
+        wait_until(lambda: listed(http, 3), "it is being answered")
         [found] = listed(http)
         assert (found["endpoint"], found["model"], found["state"]) == (path, "pocket", "generating")
         assert found["prompt_tokens"] > 0 and found["seconds"] > 0 and SECRET not in json.dumps(found)
@@ -79,7 +79,7 @@ def test_a_request_is_listed_while_it_runs_and_ends_when_it_is_stopped(asking, p
     assert "was stopped" in told.text
     has_id = is_streamed and not path.startswith("/api/")
     assert found["id"] in told.text or not has_id, "the answer has the id that is listed"
-    wait_until(server.is_idle, 60, "the engine has ended it")
+    wait_until(server.is_idle, "the engine has ended it")
     assert listed(http) == []
 
 
@@ -93,11 +93,11 @@ def test_a_request_that_waits_for_its_place_can_be_stopped(paced):
         def ids(state: str) -> list[str]:
             return [each["id"] for each in listed(client) if each["state"] == state]
 
-        wait_until(lambda: len(ids("generating")) == len(ids("waiting")) == 1, 60, "both are listed")
+        wait_until(lambda: len(ids("generating")) == len(ids("waiting")) == 1, "both are listed")
         for waiting in (1, 0):
             [stopped] = ids("waiting" if waiting else "generating")
             client.delete("/v1/requests/" + stopped)
-            wait_until(lambda left=waiting: len(listed(client)) == left, 60, "it has ended")
+            wait_until(lambda left=waiting: len(listed(client)) == left, "it has ended")
         assert first.result(60).status_code == second.result(60).status_code == 499
 
 
@@ -107,7 +107,7 @@ def test_a_key_neither_sees_nor_stops_what_another_has_sent(paced, keys):
         assert client.get("/v1/requests").status_code == 401
         assert client.delete("/v1/requests/chatcmpl-1").status_code == 401
         with asked(client, COMPLETIONS, first) as reply:
-            wait_until(lambda: listed(client, **first), 60, "it is listed")
+            wait_until(lambda: listed(client, **first), "it is listed")
             [found] = listed(client, **first)
             assert listed(client, **second) == []
             path = "/v1/requests/" + found["id"]
@@ -229,13 +229,13 @@ def test_what_a_request_took_is_told_also_where_nobody_waited_for_its_end(paced,
     with served_client(paced, say=lines.append) as (server, client):
         with connected(server.port) as leaving:
             leaving.sendall(posted({**BODIES[COMPLETIONS], **fields}))
-            wait_until(lambda: listed(client, 8), 60, "it is being answered")
-        wait_until(posts, 60, "its line is there")
+            wait_until(lambda: listed(client, 8), "it is being answered")
+        wait_until(posts, "its line is there")
         with asked(client, COMPLETIONS, **fields) as reply:
-            wait_until(lambda: listed(client, 8), 60, "the next one is being answered")
+            wait_until(lambda: listed(client, 8), "the next one is being answered")
             client.delete("/v1/requests/" + listed(client)[0]["id"])
             reply.result(60)
-        wait_until(lambda: posts()[1:], 60, "its line is there, too")
+        wait_until(lambda: posts()[1:], "its line is there, too")
     num_prompt = 3 if prompts[0] == 1 else 5
     for line in posts():
         counts = re.fullmatch(rf"POST /v1/completions 499 model=pocket in={num_prompt} out=(\d+) .* s", line)

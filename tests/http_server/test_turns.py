@@ -195,12 +195,12 @@ def test_a_keys_grammar_is_compiled_before_the_many_of_another_and_what_is_left_
             schema = {"allOf": [{"type": "string", "pattern": f".*a.{{{each}}}b{number}"} for each in range(30)]}
             connection = flood.enter_context(connected(server.port))
             connection.sendall(posted(SHORT | {"guided_json": json.dumps(schema)}, **FLOOD))
-        wait_until(lambda: server.stats().waiting >= 37, 60, "the flood is there")
+        wait_until(lambda: server.stats().waiting >= 37, "the flood is there")
         with httpx.Client(base_url=server.address, timeout=60, headers=GOOD) as good:
             assert good.post("/v1/completions", json=SHORT | {"guided_regex": "[a-c][x-z]"}).status_code == 200
             assert server.stats().waiting >= 20
             flood.close()
-            wait_until(lambda: server.stats().waiting == 0, 60, "nobody waits for grammars of a client that has gone")
+            wait_until(lambda: server.stats().waiting == 0, "nobody waits for grammars of a client that has gone")
             # What was begun goes on, and no more of it.
             assert good.post("/v1/completions", json=SHORT | {"guided_regex": "[d-f][x-z]"}).status_code == 200
 
@@ -210,7 +210,7 @@ def test_a_key_is_answered_while_another_keeps_all_places_and_has_many_requests_
         for _ in range(24):  # there are sixteen places
             connection = flood.enter_context(connected(server.port))
             connection.sendall(posted(SHORT | {"max_tokens": 1900}, **FLOOD))
-        wait_until(lambda: server.stats().waiting >= 8, 60, "the flood is there")
+        wait_until(lambda: server.stats().waiting >= 8, "the flood is there")
         with httpx.Client(base_url=server.address, timeout=60, headers=GOOD) as good:
             before = server.stats()
             assert good.post("/v1/completions", json=SHORT).status_code == 200

@@ -36,7 +36,7 @@ def with_grandchild() -> tuple[ChildProcess, psutil.Process, int]:
     """A child, its process, and the pid of what it has started."""
     child = started(["sh", "-c", "sleep 600 & wait"])
     own = psutil.Process(child.popen.pid)
-    wait_until(lambda: own.children(), 60, "it has started another")
+    wait_until(lambda: own.children(), "it has started another")
     return child, own, own.children()[0].pid
 
 

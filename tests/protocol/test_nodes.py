@@ -137,7 +137,7 @@ def test_who_has_the_key_gets_through_and_who_has_not_is_told_and_none_once_the_
         assert [b"join", b"late"] not in [each[1:] for each in heard] or not may_drop_packets()
         assert not link.send(b"somebody", b"beat")
         link.close()
-        wait_until(lambda: after_an_event(node).is_cut, BOUND_SECONDS, "the end of the connection is noticed")
+        wait_until(lambda: after_an_event(node).is_cut, "the end of the connection is noticed")
     finally:
         for each in (link, node, stranger, late):
             if each is not None and not each.socket.closed:

@@ -164,9 +164,9 @@ def test_a_death_hands_on_everything_that_had_finished(model_folder, monkeypatch
         run = llm.generate_iter([GOOD] * len(lengths), params, ordered=False)
         finished = [next(run)]
         client = llm._session.transport
-        wait_until(lambda: len(client._pending) == 1, 60, "all but the long one have come")
+        wait_until(lambda: len(client._pending) == 1, "all but the long one have come")
         os.kill(tree_processes(llm)["worker 0"], signal.SIGKILL)
-        wait_until(lambda: client.error is not None, 60, "the death is known")
+        wait_until(lambda: client.error is not None, "the death is known")
         with pytest.raises(EngineDeadError, match="SIGKILL"):
             for output in run:
                 finished.append(output)

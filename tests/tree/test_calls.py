@@ -81,7 +81,7 @@ def test_leaving_a_stream_aborts_its_request(stand_in):
             was_running = stand_in.stats().running
             stream.close()
             stand_in.stats()  # the engine takes the abort before it
-        wait_until(lambda: (stats := stand_in.stats()).running == stats.waiting == 0, 60, "it has ended")
+        wait_until(lambda: (stats := stand_in.stats()).running == stats.waiting == 0, "it has ended")
         stats = stand_in.stats()
         assert stats.free_blocks == stats.blocks
         return was_running and stats.generated_tokens - before < 8 * 500

@@ -86,7 +86,7 @@ def test_an_interrupt_ends_the_process_that_converts(original, tmp_path, monkeyp
         return started[0]
 
     def interrupt() -> None:
-        wait_until(lambda: unread_bytes(started[0].popen.stdin) > 0, 60, "it has been told what to convert")
+        wait_until(lambda: unread_bytes(started[0].popen.stdin) > 0, "it has been told what to convert")
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     def wait_for_the_end(workers: list[ChildProcess], seconds: float) -> bool:

@@ -46,7 +46,7 @@ def own_processes() -> set[int]:
 def leaves_no_process():
     before, descriptors = own_processes(), len(os.listdir("/proc/self/fd"))
     yield
-    wait_until(lambda: own_processes() <= before, 60, "what was started has ended")
+    wait_until(lambda: own_processes() <= before, "what was started has ended")
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 8, "nor does it keep descriptors"
 
 
@@ -112,7 +112,7 @@ def test_wherever_a_start_fails_its_tree_ends(place, monkeypatch, model_folder):
     with monkeypatch.context() as broken, pytest.raises(OSError, match="as if a terminal") as kept:
         broken.setattr(*PLACES[place], fails)
         LLM(model_folder, **STAND_IN, quiet=True)
-    wait_until(lambda: own_processes() <= before, 60, "the tree has ended")
+    wait_until(lambda: own_processes() <= before, "the tree has ended")
     del kept
 
 
@@ -132,4 +132,4 @@ def test_a_daemon_whose_adapters_cannot_be_loaded_again_lets_its_tree_go(monkeyp
 
     with pytest.raises(OSError, match="as if a terminal"):
         asyncio.run(loaded())
-    wait_until(lambda: own_processes() <= before, 60, "the tree has ended")
+    wait_until(lambda: own_processes() <= before, "the tree has ended")

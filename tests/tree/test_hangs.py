@@ -100,7 +100,7 @@ def test_a_step_longer_than_the_timeout_is_no_hang_and_a_tree_that_nobody_waits_
             time.sleep(0.4)  # eight looks at it, if there were any
             return switches(llm) == before
 
-        wait_until(is_asleep, BOUND_SECONDS, "it sleeps")
+        wait_until(is_asleep, "it sleeps")
 
 
 def switches(llm: LLM) -> int:

@@ -46,14 +46,14 @@ def files_in(folder: Path) -> list[Path]:
 def from_disk(llm: LLM, **params) -> Answer:
     """An answer whose prompt the disk has. A machine at work may be so late that the tree computes it meanwhile."""
     answer, num_blocks = Answer(llm, **params), 288 // OPTIONS["block_size"]
-    wait_until(lambda: llm.stats().fetched_blocks >= num_blocks, SECONDS, "its blocks come")
+    wait_until(lambda: llm.stats().fetched_blocks >= num_blocks, "its blocks come", SECONDS)
     return answer
 
 
 def wait_for_files(llm: LLM) -> None:
     """Until nothing is left to be written: what was computed last is written last."""
-    wait_until(lambda: llm.stats().stored_blocks > 0, SECONDS, "blocks are written")
-    wait_until(lambda: llm.stats().free_kv_bytes == llm.stats().kv_bytes, SECONDS, "all are written")
+    wait_until(lambda: llm.stats().stored_blocks > 0, "blocks are written", SECONDS)
+    wait_until(lambda: llm.stats().free_kv_bytes == llm.stats().kv_bytes, "all are written", SECONDS)
 
 
 @pytest.mark.parametrize("tree", [pytest.param(tree, marks=[pytest.mark.long] * (tree in RARER)) for tree in TREES])
@@ -90,14 +90,14 @@ def test_a_restarted_tree_answers_about_a_picture_without_encoding_it_and_encode
         cold = [about_picture(llm, text) for text in ("What is it?", "Which colour?")]
         stats = llm.stats()
         assert (stats.encoded_media, stats.fetched_media) == (1, 0)
-        wait_until(lambda: llm.stats().kept_media == 1, SECONDS, "its rows are written")
+        wait_until(lambda: llm.stats().kept_media == 1, "its rows are written", SECONDS)
     with LLM(model, **options) as llm:
         assert [about_picture(llm, text) for text in ("What is it?", "Which colour?")] == cold
         stats = llm.stats()
         assert (stats.encoded_media, stats.fetched_media, stats.kept_media) == (0, 1, 1)
         salted = about_picture(llm, "What is it?", cache_salt="a")
         assert salted == cold[0] and llm.stats().encoded_media == 1
-        wait_until(lambda: llm.stats().kept_media == 2, SECONDS, "they are written for the salt")
+        wait_until(lambda: llm.stats().kept_media == 2, "they are written for the salt", SECONDS)
     assert {stat.S_IMODE(path.stat().st_mode) for path in files_in(tmp_path / "kept")} == {0o600}
     for path in files_in(tmp_path / "kept"):
         flip(path)
@@ -162,7 +162,7 @@ def test_twenty_kills_while_blocks_and_rows_are_written_leave_no_wrong_answer(ha
         with suppress(EngineDeadError), LLM(model, **options) as llm:
             assert say(llm) == expected
             num_found += llm.stats().fetched_media if has_pictures else llm.stats().fetched_blocks
-            wait_until(lambda: llm.stats().free_kv_bytes == llm.stats().kv_bytes, SECONDS, "all are written")
+            wait_until(lambda: llm.stats().free_kv_bytes == llm.stats().kv_bytes, "all are written", SECONDS)
         num_deaths += len(list(tmp_path.glob("kept/*/*.writing"))) > 0
     assert num_deaths > 5 and num_found > 0
 

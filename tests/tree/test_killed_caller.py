@@ -72,7 +72,7 @@ def processes_of(caller: "subprocess.Popen[str]", count: int) -> list[psutil.Pro
         found[:] = own.children(recursive=True)
         return len(found) >= count and num_pidfds(caller.pid) >= len(own.children())
 
-    wait_until(has_all, BOUND_SECONDS, f"{count} processes")
+    wait_until(has_all, f"{count} processes")
     return found
 
 
@@ -108,7 +108,7 @@ def test_a_process_that_holds_the_interpreters_lock_goes_with_its_caller(start_s
     body = OPEN + "llm = opened()\nprint('ready', flush=True)\nllm.generate([[1, 2, 3]], use_tqdm=False)\n"
     caller = started(start_script, body, PENSTOCK_FAULTS="worker.step=hold:6000@1")
     log = next(path for path in logs.log_folder().glob(f"*-{caller.pid}.log"))
-    wait_until(lambda: "The lock is held" in log.read_text(), BOUND_SECONDS, "the lock is held")
+    wait_until(lambda: "The lock is held" in log.read_text(), "the lock is held")
     pids = pids_of(processes_of(caller, 3))
     caller.kill()
     assert_gone(pids)
@@ -156,6 +156,6 @@ def test_processes_that_are_stopped_before_they_have_begun_go_with_their_caller(
                 stopped.add(process)
         return len(stopped) == num_pidfds(caller.pid) == 3
 
-    wait_until(has_stopped_all, BOUND_SECONDS, "three processes")
+    wait_until(has_stopped_all, "three processes")
     caller.kill()
     assert_gone([process.pid for process in stopped])

@@ -160,7 +160,7 @@ class Interrupted:
             state = self.command.state()
             return state.num_done >= num_done and (bool(state.said) or role in self.whole_roles)
 
-        wait_until(lambda: is_time() or run.poll() is not None, BOUND, "lines")
+        wait_until(lambda: is_time() or run.poll() is not None, "lines", BOUND)
 
     def _kill_model(self, job: int, module: str) -> None:
         owner = job if self.command.address is None else daemon_status(self.command.address).pid

@@ -28,6 +28,6 @@ def test_a_router_that_asks_a_tree_for_its_events_finds_what_was_computed(model_
                     index.read(frame[-1])
             return index.prefix(whole, 32) == (len(whole) - 1) // 32
 
-        wait_until(is_found, 60, "the events tell of all that was computed")
+        wait_until(is_found, "the events tell of all that was computed")
         with pytest.raises(PenstockError, match="endpoint ipc://.* can't be opened"):
             LLM(model_folder, kv_events_config=config, **OPTIONS)

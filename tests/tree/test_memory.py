@@ -86,7 +86,7 @@ def memory_limit(nbytes: int) -> Iterator[Path]:
     try:
         yield group / "cgroup.procs"
     finally:
-        wait_until(lambda: not (group / "cgroup.procs").read_text(), 60, "its processes have ended")
+        wait_until(lambda: not (group / "cgroup.procs").read_text(), "its processes have ended")
         group.rmdir()
 
 

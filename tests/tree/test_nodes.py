@@ -279,7 +279,7 @@ def test_who_does_not_fit_is_refused_in_a_sentence_and_disturbs_nobody(model_fol
 def test_strangers_floods_and_garbage_change_nothing(model_folder, machine, port):
     """Before the other machine has joined, when the port is open, and after."""
     starting = in_thread(lambda: LLM(model_folder, **options_of(port, **STAND_IN)))
-    wait_until(lambda: _can_connect(port), BOUND_SECONDS, "the port is open")
+    wait_until(lambda: _can_connect(port), "the port is open")
     strangers = [socket.create_connection((FIRST, port)) for _ in range(500)]
     for number, stranger in enumerate(strangers):
         stranger.setblocking(False)

@@ -46,7 +46,7 @@ def asked_again(llm: LLM) -> list:
         return given[-1].num_cached_tokens
 
     assert ask() == 0
-    wait_until(lambda: ask() > 0, 60, "two requests came within the time")
+    wait_until(lambda: ask() > 0, "two requests came within the time")
     found = len(given) - 1
     time.sleep(TTL)
     ask()
@@ -105,7 +105,7 @@ def test_a_long_prompt_next_to_a_stream_passes_through_layers_over_several_steps
         with ThreadPoolExecutor(1) as thread:
             with stopped(tree_processes(llm)["worker 0"]):  # the stream doesn't end before the prompt comes
                 asked = thread.submit(llm.generate, [prompt], params, use_tqdm=False)
-                wait_until(lambda: llm.stats().waiting + llm.stats().running == 2, 60, "both are there")
+                wait_until(lambda: llm.stats().waiting + llm.stats().running == 2, "both are there")
             [found] = asked.result()
         stream.close()
     assert (found.outputs.token_ids, found.outputs.logprobs) == (alone.outputs.token_ids, alone.outputs.logprobs)

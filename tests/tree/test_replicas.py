@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from builders.adapters import adapter
-from builders.watching import BOUND_SECONDS, shared_while, stopped, wait_until
+from builders.watching import shared_while, stopped, wait_until
 
 from penstock import LLM, SamplingParams
 from penstock.protocol.errors import ConfigError
@@ -65,7 +65,7 @@ def test_a_stream_goes_on_in_the_other_tree_and_the_dead_one_comes_back(trees, m
     [notice] = notices
     assert notice.startswith("The processes that computed this answer died; this answer goes on from its")
     replicas = trees._session.transport.replicas
-    wait_until(lambda: all(replica.is_open for replica in replicas), BOUND_SECONDS, "the dead tree is started again")
+    wait_until(lambda: all(replica.is_open for replica in replicas), "the dead tree is started again")
     after = pids(trees)
     assert sum(old == new for old, new in zip(before, after)) == 1
     named = SamplingParams(max_tokens=20, seed=1, lora_name="a")

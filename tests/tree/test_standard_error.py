@@ -151,7 +151,7 @@ def test_a_child_that_fails_says_why_on_a_full_disk_which_for_sockets_names_its_
     before = set(processes_of(runtime_base()))
     with pytest.raises(Exception, match="Injected fault at worker.start"):
         LLM(model_folder, **STAND_IN, quiet=True)
-    wait_until(lambda: set(processes_of(runtime_base())) <= before, 60, "no process of it is left")
+    wait_until(lambda: set(processes_of(runtime_base())) <= before, "no process of it is left")
     full_disk.chmod(0o700)
     monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(full_disk))
     fill(full_disk)

@@ -11,7 +11,7 @@ from threading import Thread
 import numpy
 import pytest
 from builders.cases import for_each
-from builders.watching import BOUND_SECONDS, wait_until
+from builders.watching import wait_until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -163,7 +163,7 @@ def test_touching_ends_when_it_is_stopped():
         """From another thread, in whatever time that takes."""
         if not seen:
             stopping.start()
-            wait_until(touch._is_stopped.is_set, BOUND_SECONDS, "the touch is told to stop")
+            wait_until(touch._is_stopped.is_set, "the touch is told to stop")
         seen.append(left)
 
     touch = BackgroundTouch([memory], stop_it)

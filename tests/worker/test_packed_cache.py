@@ -304,7 +304,7 @@ def test_a_start_that_waits_for_another_goes_on_when_that_has_written_and_still_
         target=lambda: second.append(UnfinishedFile.begin(folder / end, 10, waits=True)), daemon=True
     )
     waiting.start()
-    wait_until(lambda: is_waited_for(folder / f"{end}.writing"), BOUND_SECONDS, "a second start that waits")
+    wait_until(lambda: is_waited_for(folder / f"{end}.writing"), "a second start that waits")
     getattr(first, end)()
     waiting.join(BOUND_SECONDS)
     assert not waiting.is_alive()

@@ -82,7 +82,7 @@ def test_a_forked_copy_of_an_engine_answers_and_ends_at_once(engine):
         engine.close()
         os._exit(0 if is_refused else 1)
     ended: list[int] = []
-    wait_until(lambda: bool(ended.extend(os.waitpid(child, os.WNOHANG)) or ended[-2]), 60, "the copy's end")
+    wait_until(lambda: bool(ended.extend(os.waitpid(child, os.WNOHANG)) or ended[-2]), "the copy's end")
     assert os.waitstatus_to_exitcode(ended[-1]) == 0
     while queue.Get() is not None:
         pass
@@ -112,7 +112,7 @@ def test_the_collector_may_end_an_engine_in_the_thread_that_hears_answers():
         assert ended.wait(60)
         for queue in queues:
             assert queue.wait(60)
-    wait_until(lambda: transport.is_closed, 60, "the tree is closed")
+    wait_until(lambda: transport.is_closed, "the tree is closed")
 
 
 ODD: list[Any] = [None, 5, 2.5, float("nan"), b"m", [], ["m"], {}, object(), "\ud800", np.array([1, 2]), "x" * 300]
@@ -170,7 +170,7 @@ def test_a_timeout_is_in_milliseconds(monkeypatch):
 @for_each("milliseconds", [0, -5, 1, 2.5, float("inf"), 2**63, 10**400, float("-inf")])
 def test_any_number_is_a_timeout(engine, milliseconds):
     _, handle, queue = engine.start_request_ids("m", None, [5, 6], GENERATION)
-    wait_until(lambda: queue.GeneratedLength() == 38, 60, "the whole answer")
+    wait_until(lambda: queue.GeneratedLength() == 38, "the whole answer")
     assert queue.GetWithTimeout(milliseconds) is not None
     assert queue.GetWithTimeout(milliseconds) is None
     for wrong in (None, "5", float("nan"), []):

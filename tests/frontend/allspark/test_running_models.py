@@ -265,8 +265,8 @@ def test_an_engine_that_nobody_holds_leaves_nothing(folders):
     assert_gone(pids)
     assert queue.wait(BOUND) and queue.GenerateStatus().is_end
     assert runtime_folders() <= before
-    wait_until(lambda: set(threading.enumerate()) <= threads, BOUND, "the end of its threads")
-    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, BOUND, "the end of its descriptors")
+    wait_until(lambda: set(threading.enumerate()) <= threads, "the end of its threads", BOUND)
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, "the end of its descriptors", BOUND)
     assert not [each for each in psutil.Process().children(recursive=True) if each.pid in pids]
 
 

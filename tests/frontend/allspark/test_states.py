@@ -265,5 +265,5 @@ def test_every_call_in_every_state_gives_the_listed_status_and_leaves_nothing(tr
     list(Histories.threads.map(threading.Barrier(THREADS).wait, [10] * THREADS))
     files, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     run(50)
-    wait_until(lambda: threading.active_count() <= threads, 60, "the end of all threads")
-    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, 60, "the end of all descriptors")
+    wait_until(lambda: threading.active_count() <= threads, "the end of all threads")
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, "the end of all descriptors")

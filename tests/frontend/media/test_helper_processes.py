@@ -124,7 +124,8 @@ def test_a_film_is_decoded_by_pyav_where_it_is_installed(processes, monkeypatch)
     pytest.importorskip("av")
     frames = [Image.new("RGB", (320, 240), (2 * number,) * 3) for number in range(90)]
     assert open_film(film(frames, rate=30, container="matroska")).num_frames == 90  # which it does not state
-    seen = decoded(processes, film(frames, rate=30), "video")
+    content = film(frames, rate=30)
+    seen = decoded(processes, content, "video")
     first_levels = numpy.frombuffer(seen.pixels, numpy.uint8).reshape(*seen.shape, 3)[:, 0, 0, 0].astype(int)
     wanted = [2 * round(30 * seconds) for seconds in seen.layout.times]
     assert len(wanted) == 6 and numpy.abs(first_levels - wanted).max() <= 4

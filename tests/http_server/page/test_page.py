@@ -64,7 +64,7 @@ def test_an_answer_is_stopped_here_and_in_the_engine(page, server, how):
     ask(page, "Tell me everything.")
     assert "stopped" in texts(page, ".message.assistant small")[0]
     assert page.value("$('stop').hidden && !$('send').hidden") is True
-    wait_until(lambda: server.stats().running == 0, 60, "the engine has ended it")
+    wait_until(lambda: server.stats().running == 0, "the engine has ended it")
 
 
 @pytest.mark.long
@@ -139,7 +139,7 @@ def test_requests_that_run_are_listed_and_stopped_by_a_button(chromium, server):
     # It may have ended by itself in the same moment, which the browser notes as a refusal.
     assert_nothing_from_elsewhere(page, server.address, expects_refusals=True)
     page.close()
-    wait_until(lambda: server.stats().running == 0, 60, "what a closed page has asked has ended")
+    wait_until(lambda: server.stats().running == 0, "what a closed page has asked has ended")
 
 
 @pytest.mark.long
