@@ -16,6 +16,7 @@ from penstock.frontend.http.files.store import FileStore, StoredFile, new_id
 from penstock.frontend.http.files.upload import Upload
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.schemas.files import FileObject
+from penstock.frontend.jobs.journal.journal import Journal
 from penstock.frontend.models.hub.contents import unfinished_content
 from penstock.frontend.models.hub.repository import HubFile
 from penstock.protocol.files.own_folder import make_own
@@ -125,8 +126,19 @@ def test_a_finished_file_was_synced_after_its_last_byte(make, events, tmp_path):
         assert done[-1] == "replace", done
 
 
-def test_names_come_before_the_sync_of_a_folder_and_packed_weights_before_their_mark(events, tmp_path):
-    answers(tmp_path)
-    assert events[-1] == ("fsync", tmp_path.stat().st_ino)
+def journal(folder: Path) -> Path:
+    Journal.open(folder / "journal").close()
+    return folder / "journal"
+
+
+@for_each("make", [answers, whole_content, journal])
+def test_a_name_comes_before_the_last_sync_of_its_folder(make, events, tmp_path):
+    folder = make(tmp_path).parent.stat().st_ino
+    named = [place for place, (name, _) in enumerate(events) if name == "replace"]
+    synced = [place for place, event in enumerate(events) if event == ("fsync", folder)]
+    assert synced and synced[-1] > max(named, default=-1), events
+
+
+def test_packed_weights_are_synced_before_their_mark(events, tmp_path):
     inode = packed_weights(tmp_path).stat().st_ino
     assert [name for name, touched in events if touched == inode][-3:] == ["fsync", "pwrite", "fsync"]
