@@ -118,7 +118,7 @@ def test_plots_have_axes_with_units_and_the_values_at_the_moment_that_is_pointed
     # The hour stays over a reload, and what it came to is told at rest.
     points = page.value("plots[0].points.length")
     page.reload()
-    page.until(f"plots[0].points.length >= {points} && !$('view-live').hidden")
+    page.until(f"before && plots[0].points.length >= {points} && !$('view-live').hidden")  # it has looked once more
     page.value("totals[0].generated_tokens_total -= 10; totals[0].time_to_first_token_seconds_count -= 1; 0")
     assert "answer" in page.value("lastHour()") and "on average" in page.value("lastHour()")
 
