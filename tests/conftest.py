@@ -62,7 +62,8 @@ ORDER = ("daemon", "tree", "http_server", "chaos", "docs", "worker", "kernels", 
 LONGEST = (
     "test_check_gpu.py", "test_checks.py", "engine/test_beams.py", "engine/test_engine_properties.py",
     "engine/test_grammar_schemas.py", "engine/test_grammar_steps.py", "frontend/test_linear_time.py",
-    "kernels/test_cpu_emulated_avx512.py", "kernels/triton/test_every_kernel.py", "worker/test_nothing_compiles_late.py",
+    "kernels/test_cpu_emulated_avx512.py", "kernels/triton/test_every_kernel.py",
+    "worker/test_nothing_compiles_late.py",
 )  # fmt: skip
 KINDS = ("long", "soak", "ray", "gpu")  # each left out unless it is asked for (pytest.ini)
 seconds_of_parts: Counter[str] = Counter()
