@@ -172,10 +172,10 @@ def on_a_loop(daemon, work):
 
 
 def test_an_abort_leaves_what_there_is(daemon):
-    worker, endless = worker_of(daemon), SamplingParams(max_tokens=400, ignore_eos=True, n=8)
+    endless = SamplingParams(max_tokens=400, ignore_eos=True, n=8)
 
     async def cut(llm):
-        last = None
+        last, worker = None, worker_of(daemon)  # which is there as soon as somebody has attached
         async for piece in llm.stream("Count", endless):
             if last is None and not piece.finished:
                 with stopped(worker):  # so that it isn't answered before it is aborted

@@ -54,13 +54,14 @@ def test_a_conversation_becomes_the_same_text_as_in_this_process(processes, cont
     assert text(processes, SHOWN, TemplateInput(messages, [], {"x": x}), {"bos_token": "<s>"}) == here
 
 
-def test_the_process_stays_for_the_next_conversation_which_may_be_as_large_as_a_body(processes):
-    text(processes, "{{ 1 }}", TemplateInput(HI, None, {}))
-    before = [helper._process.popen.pid for helper in processes.pool._all]
-    assert [text(processes, "{{ 1 }}", TemplateInput(HI, None, {})) for _ in range(20)] == ["1"] * 20
-    large = TemplateInput([{"role": "user", "content": "x" * (8 << 20)}], None, {})
-    assert len(text(processes, "{{ messages[0].content }}!", large, most=9 << 20)) == (8 << 20) + 1
-    assert [helper._process.popen.pid for helper in processes.pool._all] == before
+def test_the_process_stays_for_the_next_conversation_which_may_be_as_large_as_a_body():
+    with closing(TemplateProcesses(ONE_SECOND)) as fresh:  # one that has grown leaves what is large to the next
+        text(fresh, "{{ 1 }}", TemplateInput(HI, None, {}))
+        before = [helper._process.popen.pid for helper in fresh.pool._all]
+        assert [text(fresh, "{{ 1 }}", TemplateInput(HI, None, {})) for _ in range(20)] == ["1"] * 20
+        large = TemplateInput([{"role": "user", "content": "x" * (8 << 20)}], None, {})
+        assert len(text(fresh, "{{ messages[0].content }}!", large, most=9 << 20)) == (8 << 20) + 1
+        assert [helper._process.popen.pid for helper in fresh.pool._all] == before
 
 
 def test_a_conversation_that_cannot_be_written_down_is_refused_alone(processes):
