@@ -81,8 +81,12 @@ assert not providers._local_constants and callable(providers._get_local_constant
 providers._get_local_constants = lambda: providers._local_constants
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--backwards", action="store_true", help="the last test first: shows which of them need another")
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     fixtures: defaultdict[Path, set[str]] = defaultdict(set)
     shares: set[Path] = set()  # files with a fixture that is made once for all of their tests
     for item in items:
@@ -102,6 +106,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return -1 if item.nodeid.startswith(LONGEST) else ranks.get(part_of(item.nodeid), len(ORDER))
 
     items.sort(key=rank)
+    if config.option.backwards:
+        items.reverse()
 
 
 @pytest.hookimpl(optionalhook=True)
