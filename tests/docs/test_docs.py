@@ -177,8 +177,8 @@ def check_script(program: str, words: list[str]) -> None:
     path = ROOT / program
     assert path.is_file(), f"there is no {program}"
     assert path.suffix == ".py" or os.access(path, os.X_OK), f"{program} cannot be executed"
-    # A script of the shell hands its options to the Python file of its name.
-    named = path.with_suffix(".py")
+    # A script of the shell hands its options to the Python file of its name, or to pytest.
+    named = ROOT / "tests" / "conftest.py" if program == "scripts/test" else path.with_suffix(".py")
     source = named.read_text(encoding="utf-8") if named.is_file() else ""
     assert [word for word in words if word.startswith("--") and f'"{word.partition("=")[0]}"' not in source] == []
 
