@@ -54,8 +54,8 @@ class DaemonProcess:
                 num_left = sum(not wait_for_pidfds([tree], 0) for tree in trees)
                 _send(trees, signal.SIGKILL)
                 wait_for_pidfds(trees, _KILL_SECONDS)
-                left = "1 process of its models" if num_left == 1 else f"{num_left} processes of its models"
-                done.append(f"{left} did not end with it, and {'was' if num_left == 1 else 'were'} killed.")
+                left, were = ("1 process", "was") if num_left == 1 else (f"{num_left} processes", "were")
+                done.append(f"{left} of its models did not end with it, and {were} killed.")
             return done
 
 

@@ -82,18 +82,16 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def _moved(name: str, address: str, rank: int) -> str:
-    if not address.startswith("tcp://"):
-        moved = f"{address}.{rank}"
-        if len(moved.removeprefix("ipc://").encode()) > _SOCKET_PATH_BYTES:
-            raise ConfigError(
-                f"{NAME}: {name}={shown(address)} leaves no room for tree {rank}, whose path ends with .{rank}. Give a "
-                "shorter one."
-            )
-        return moved
+    is_tcp = address.startswith("tcp://")
     host, _, port = address.rpartition(":")
-    if int(port) + rank > 65535:
-        raise ConfigError(f"{NAME}: {name}={shown(address)} leaves no port for tree {rank}. Give a lower one.")
-    return f"{host}:{int(port) + rank}"
+    try:
+        return _address(f"{host}:{int(port) + rank}" if is_tcp else f"{address}.{rank}")
+    except ValueError:
+        if is_tcp:
+            wrong = f"leaves no port for tree {rank}. Give a lower one."
+        else:
+            wrong = f"leaves no room for tree {rank}, whose path ends with .{rank}. Give a shorter one."
+        raise ConfigError(f"{NAME}: {name}={shown(address)} {wrong}") from None
 
 
 _RULES = rules_of(KvEventsConfig)

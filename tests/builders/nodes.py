@@ -147,7 +147,7 @@ class Wire:
 
 
 def messages_to(link: LinkSocket, or_until: Callable[[], bool] = lambda: False) -> list[list[bytes]]:
-    """What other machines say next to node 0, which checks their keys first."""
+    """Wait for the next message of another machine to node 0, which checks its key first."""
     found: list[list[bytes]] = []
 
     def looked() -> bool:

@@ -55,7 +55,7 @@ def size_on_disk(folder: Path) -> int:
 
 
 def _size_of(files: Iterable[Path]) -> int:
-    """Of those that are still there: a download renames what it has finished."""
+    """Add up the sizes of those that are still there: a download renames what it has finished."""
     size = 0
     for path in files:
         with suppress(FileNotFoundError):
