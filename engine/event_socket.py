@@ -33,12 +33,14 @@ class EventSocket:
         self._kept: Kept = deque(maxlen=config.buffer_steps)
         # A context of its own, because it ends with its thread and not with the tree's sockets.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._files: list[str] = []  # of sockets with a path; ZeroMQ would leave them behind
         try:
             self._published = self._opened(zmq.PUB, "endpoint", config.endpoint, config.hwm)
             self._replay = None
             if config.replay_endpoint is not None:
                 self._replay = self._opened(zmq.ROUTER, "replay_endpoint", config.replay_endpoint, QUEUED)
         except BaseException:
+            self._remove_files()
             self._context.destroy(linger=0)
             raise
         self._queue, self._input = self._context.socket(zmq.PUSH), self._context.socket(zmq.PULL)
@@ -76,6 +78,8 @@ class EventSocket:
         try:
             _require_free(address)
             opened.bind(address)
+            if address.startswith("ipc://"):
+                self._files.append(address.removeprefix("ipc://"))
         except (OSError, zmq.ZMQError) as error:
             # An address of another machine, whose reader waits there for engines to connect.
             if error.errno not in (errno.EADDRNOTAVAIL, errno.ENODEV) or kind != zmq.PUB:
@@ -103,6 +107,7 @@ class EventSocket:
         except Exception:
             _log.exception("KV events are no longer published")
         finally:
+            self._remove_files()  # while they are open: a path that is free may be another's at once
             for each in filter(None, (self._input, self._published, self._replay)):
                 each.close()
 
@@ -115,6 +120,11 @@ class EventSocket:
         # One copy, which all readers' queues share.
         self._kept.append((number, zmq.Frame(rest[0])))
         return True
+
+    def _remove_files(self) -> None:
+        for path in self._files:
+            with suppress(OSError):
+                os.unlink(path)
 
 
 def _require_free(address: str) -> None:

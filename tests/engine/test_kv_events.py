@@ -270,7 +270,11 @@ def test_an_address_that_is_taken_or_a_file_is_refused_and_left_alone(opened, tm
         waiting.connect(f"{tmp_path}/busy")  # now no other can
         with pytest.raises(ConfigError, match="Address already in use"):
             EventPublisher(nothing, as_kv_events({"endpoint": f"ipc://{tmp_path}/busy"}))
-    assert precious.read_text() == "mine"
+    with pytest.raises(ConfigError, match="replay_endpoint .* can't be opened"):
+        EventPublisher(
+            nothing, as_kv_events({"endpoint": f"ipc://{tmp_path}/new", "replay_endpoint": f"ipc://{precious}"})
+        )
+    assert precious.read_text() == "mine" and not (tmp_path / "new").exists()
     assert opened.reader.repeated(bytes(8)) == []
     assert stat.S_ISSOCK(Path(opened.config.replay_endpoint.removeprefix("ipc://")).stat().st_mode)
 

@@ -31,3 +31,4 @@ def test_a_router_that_asks_a_tree_for_its_events_finds_what_was_computed(model_
         wait_until(is_found, "the events tell of all that was computed")
         with pytest.raises(PenstockError, match="endpoint ipc://.* can't be opened"):
             LLM(model_folder, kv_events_config=config, **OPTIONS)
+    assert list(tmp_path.iterdir()) == [], "its sockets leave no file"
